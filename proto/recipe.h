@@ -1,0 +1,127 @@
+#pragma once
+/* SPDX-FileCopyrightText: The pinfeed authors */
+/* SPDX-License-Identifier: Apache-2.0 */
+
+/* A pipeline's recipe: source, transforms, output. Everything besides order and seed that decides a row's
+ * bytes. */
+
+#include "proto/keys.h"
+#include "proto/schema.h"
+
+#include <jansson.h>
+#include <stdbool.h>
+#include <stdint.h>
+
+enum {
+        RECIPE_TRANSFORMS_MAX = 16,
+        RECIPE_IMAGE_EDGE_MAX = 65535, /* pixels; also what a JPEG can be */
+};
+
+enum recipe_source_type {
+        RECIPE_SYNTHETIC,
+        RECIPE_IMAGEFOLDER,
+};
+
+/* What a synthetic source makes. RNG and SLOW exist in test builds only (recipe-modes-test.c). */
+enum recipe_synthetic_mode {
+        RECIPE_FEATURES, /* `features` float32 and a label of 10 classes; a nanosleep of delay_us */
+        RECIPE_RAMP,     /* the sample's index and a byte pattern keyed by (index, epoch, offset) */
+        RECIPE_RNG,      /* bytes from every random source a worker has */
+        RECIPE_SLOW,     /* ramp; sample slow_sample (and each slow_every-th after it) takes slow_us */
+};
+
+struct recipe_source {
+        int type; /* enum recipe_source_type */
+        /* imagefolder */
+        char *path;
+        /* synthetic */
+        int mode; /* enum recipe_synthetic_mode */
+        uint64_t samples;
+        uint64_t features; /* float32 values of a sample */
+        uint64_t bytes;    /* ramp, slow: pattern bytes of a sample */
+        uint64_t delay_us;
+        uint64_t slow_sample;
+        uint64_t slow_every; /* 0: only that one */
+        uint64_t slow_us;
+};
+
+enum recipe_transform_type {
+        RECIPE_RESIZE,
+        RECIPE_CENTER_CROP,
+        RECIPE_RANDOM_RESIZED_CROP,
+        RECIPE_RANDOM_HORIZONTAL_FLIP,
+        RECIPE_NORMALIZE,
+};
+
+/* torchvision.transforms.InterpolationMode; those that exist here so far. */
+enum recipe_interpolation {
+        RECIPE_BILINEAR,
+        RECIPE_BICUBIC,
+};
+
+/* Names, defaults and meanings are those of torchvision.transforms. */
+struct recipe_transform {
+        int type;          /* enum recipe_transform_type */
+        uint32_t size[2];  /* height, width; {0, n}: resize: the shorter edge is n; crops: a square of n */
+        uint64_t max_size; /* resize: bound of the longer edge, 0: none */
+        int interpolation; /* enum recipe_interpolation */
+        double scale[2];   /* random_resized_crop: share of the area */
+        double ratio[2];   /* random_resized_crop: width / height */
+        double p;          /* random_horizontal_flip */
+        double mean[3];    /* normalize */
+        double std[3];
+};
+
+enum recipe_layout {
+        RECIPE_CHW,
+        RECIPE_HWC,
+        RECIPE_CHANNELS_LAST,
+};
+
+struct recipe_output {
+        int dtype;  /* place in recipe_dtype_names, see recipe_output_dtype */
+        int layout; /* enum recipe_layout */
+};
+
+struct recipe {
+        struct recipe_source source;
+        uint32_t n_transforms;
+        struct recipe_transform transforms[RECIPE_TRANSFORMS_MAX];
+        struct recipe_output output;
+};
+
+/* A source or transform as users name it. A table ends with a NULL name. */
+struct recipe_kind {
+        const char *name;
+        const struct key *keys;
+        const char *help;
+};
+
+extern const struct recipe_kind recipe_sources[];    /* place = enum recipe_source_type */
+extern const struct recipe_kind recipe_transforms[]; /* place = enum recipe_transform_type */
+extern const struct key recipe_output_keys[];
+
+/* Modes of the synthetic source that this build has; from recipe-modes.c or recipe-modes-test.c. */
+extern const char *const recipe_synthetic_modes[];
+
+/* Every struct recipe is in one of these states: zeroed, or filled by keys_init of the tables above. */
+void recipe_deinit(struct recipe *recipe);
+
+enum schema_dtype recipe_output_dtype(const struct recipe_output *output);
+
+/* What the keys' own ranges cannot say: images that end without a fixed size, a bound of the longer edge
+ * where there is no shorter one, a transform after normalize that is not a flip, normalize with a uint8
+ * output, transforms on a synthetic source. Keys of another mode are fine: they do nothing. 0 or -EINVAL (the
+ * text does not name the place); *place is the transform at fault, or -1 for the source, -2 for the output.
+ */
+int recipe_check(const struct recipe *recipe, int *place, struct fault *fault);
+
+/* The fields of a row, not yet laid out. For a recipe that recipe_check accepts. */
+void recipe_schema(const struct recipe *recipe, struct schema *schema);
+
+/* {"source": {"type": ..., ...}, "transforms": [{"resize": {...}}, ...], "output": {...}}, every key written
+ * out in table order. A new reference; never NULL except for want of memory. */
+json_t *recipe_to_json(const struct recipe *recipe);
+
+/* The way back, for the worker. 0 or -EINVAL; on error *recipe is zeroed. */
+int recipe_from_json(struct recipe *recipe, const json_t *json, struct fault *fault);
