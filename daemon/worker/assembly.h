@@ -1,0 +1,47 @@
+#pragma once
+/* SPDX-FileCopyrightText: The pinfeed authors */
+/* SPDX-License-Identifier: Apache-2.0 */
+
+/* Assembly: from a row's place in a stream to its final bytes in a slot. The worker and the bare loop of
+ * tests/bench call the same functions. */
+
+#include "proto/recipe.h"
+#include "proto/index.h"
+
+#include <stdint.h>
+
+struct assembly;
+struct fault;
+struct worker_page;
+
+/* Rows [first, first + rows) of a slot: global rows [row, row + rows) of (seed, epoch). */
+struct assembly_chunk {
+        uint64_t seed;
+        uint32_t epoch;
+        uint64_t row;
+        uint32_t first;
+        uint32_t rows;
+};
+
+/* Where and why a chunk stopped. */
+enum {
+        ASSEMBLY_FILE_MAX = 512, /* = MESSAGE_FILE_MAX */
+};
+
+struct assembly_failure {
+        uint64_t sample;
+        uint32_t first;                   /* its row in the slot */
+        char file[ASSEMBLY_FILE_MAX + 1]; /* valid UTF-8, "" where samples have no names */
+};
+
+/* `schema` is laid out; it and `recipe` outlive the assembly. `index_fd` (-1: none) is mapped and stays the
+ * caller's. `shuffle` as in the pipeline. 0 or a negative errno. */
+int assembly_new(struct assembly **assembly, const struct recipe *recipe, const struct schema *schema,
+                 uint64_t samples, int shuffle, int index_fd, struct fault *fault);
+struct assembly *assembly_free(struct assembly *assembly);
+
+/* Fills the rows of a chunk: fields, sample numbers, flags. `slot` is the start of the slot in memory; `page`
+ * (may be NULL) says what is in work. 0, or a negative errno with *failure filled in; rows before it are
+ * whole. */
+int assembly_fill(struct assembly *assembly, const struct assembly_chunk *chunk, void *slot,
+                  struct worker_page *page, struct assembly_failure *failure, struct fault *fault);

@@ -1,0 +1,96 @@
+/* SPDX-FileCopyrightText: The pinfeed authors */
+/* SPDX-License-Identifier: Apache-2.0 */
+
+/*
+ * Still WebP pictures through libwebp, decoded straight into the image. Alpha is dropped, not blended, as
+ * Pillow's convert("RGB") does. libwebp checks sizes against the container, and refuses what is cut off;
+ * animations need its demultiplexer, which is not linked, and are named so.
+ */
+
+#include "daemon/worker/codec.h"
+
+#include "base/fault.h"
+#include "daemon/worker/image.h"
+
+#include <errno.h>
+#include <string.h>
+
+#include <webp/decode.h>
+
+static int probe(const uint8_t *bytes, size_t length) {
+        return length >= 12 && memcmp(bytes, "RIFF", 4) == 0 && memcmp(bytes + 8, "WEBP", 4) == 0;
+}
+
+static const char *status_text(VP8StatusCode status) {
+        switch (status) {
+        case VP8_STATUS_NOT_ENOUGH_DATA:
+        case VP8_STATUS_SUSPENDED:
+                return "truncated";
+        case VP8_STATUS_UNSUPPORTED_FEATURE:
+                return "a feature that libwebp does not know";
+        default:
+                return "the bit stream is broken";
+        }
+}
+
+static int damaged(struct fault *fault, VP8StatusCode status) {
+        if (status == VP8_STATUS_OUT_OF_MEMORY)
+                return fault_set(fault, -ENOMEM, "no memory to decode the WebP");
+        return fault_set(fault, -EBADMSG, "the WebP is damaged: %s", status_text(status));
+}
+
+static int features(const uint8_t *bytes, size_t length, WebPBitstreamFeatures *features,
+                    struct fault *fault) {
+        VP8StatusCode status = WebPGetFeatures(bytes, length, features);
+
+        if (status != VP8_STATUS_OK)
+                return damaged(fault, status);
+        if (features->has_animation)
+                return fault_set(fault, -EOPNOTSUPP, "format WEBP with animation is not supported");
+        return codec_check_pixels((uint32_t)features->width, (uint32_t)features->height, fault);
+}
+
+static int measure(const uint8_t *bytes, size_t length, uint32_t *width, uint32_t *height,
+                   struct fault *fault) {
+        WebPBitstreamFeatures found;
+        int r = features(bytes, length, &found, fault);
+
+        if (r < 0)
+                return r;
+        *width = (uint32_t)found.width;
+        *height = (uint32_t)found.height;
+        return 0;
+}
+
+/* The whole picture, of which the window becomes the view: libwebp's own cropping saves little. */
+static int decode(struct decoder *decoder, const uint8_t *bytes, size_t length,
+                  const struct codec_window *window, struct image *image, struct fault *fault) {
+        WebPDecoderConfig config;
+        VP8StatusCode status;
+        int r;
+
+        if (!WebPInitDecoderConfig(&config))
+                return fault_set(fault, -EOPNOTSUPP,
+                                 "libwebp has another version than the one it was built with");
+        r = features(bytes, length, &config.input, fault);
+        if (r < 0)
+                return r;
+        r = image_reset(image, (uint32_t)config.input.width, (uint32_t)config.input.height);
+        if (r < 0)
+                return fault_set(fault, r, "no memory for %d x %d pixels", config.input.width,
+                                 config.input.height);
+
+        config.output.colorspace = MODE_RGB;
+        config.output.is_external_memory = 1;
+        config.output.u.RGBA.rgba = image->pixels;
+        config.output.u.RGBA.stride = (int)image->stride;
+        config.output.u.RGBA.size = image->stride * image->height;
+        status = WebPDecode(bytes, length, &config);
+        WebPFreeDecBuffer(&config.output);
+        if (status != VP8_STATUS_OK)
+                return damaged(fault, status);
+        image_crop(image, window->left, window->top, window->width, window->height);
+        return 0;
+}
+
+const struct codec codec_webp = {"WEBP", probe, measure, decode};

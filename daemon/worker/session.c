@@ -1,0 +1,414 @@
+/* SPDX-FileCopyrightText: The pinfeed authors */
+/* SPDX-License-Identifier: Apache-2.0 */
+
+/* One loop around a blocking socket:
+ *
+ *     SETUP  -->  [SCAN]  -->  INDEX  -->  ASSIGN, ASSIGN, ...
+ *
+ * SETUP brings the recipe, the ring and the page, and comes first and once. SCAN is for one worker of a
+ * pipeline; its result goes to the daemon and comes back as INDEX, as it does to all others. Each chunk of an
+ * ASSIGN is answered, in its order, by a part of a DONE or by a BROKEN, as soon as it is finished: the daemon
+ * wants to hand rows on, not to save messages. A sample that cannot be made is no reason to end; a message
+ * that makes no sense is: whoever sent it has another idea of the ring than we have, and a wrong write would
+ * go into another job's batch.
+ *
+ * After SETUP and INDEX nothing is mapped or unmapped, and nothing is allocated except where a buffer meets
+ * the largest sample so far. The pages of a slot exist already (the daemon reserved them), but each process
+ * has to enter them into its own tables; that is done for a whole slot when it is first written to, in one
+ * call instead of thousands of faults. */
+
+#include "daemon/worker/session.h"
+
+#include "base/cleanup.h"
+#include "base/clock.h"
+#include "base/fault.h"
+#include "base/fd.h"
+#include "base/seqpacket.h"
+#include "daemon/worker/assembly.h"
+#include "daemon/worker/source.h"
+#include "proto/message.h"
+#include "proto/worker-page.h"
+
+#include <errno.h>
+#include <malloc.h>
+#include <stdio.h>
+#include <string.h>
+#include <sys/mman.h>
+#include <unistd.h>
+
+#ifndef MADV_POPULATE_WRITE
+#define MADV_POPULATE_WRITE 23 /* Linux 5.14 */
+#endif
+
+#define SCANNING_INTERVAL_NS (200 * NS_PER_MS)
+
+enum {
+        KEEP_FREE_BYTES = 64 << 20, /* at the heap's end; a decoder's largest buffers are of this order */
+};
+
+enum {
+        SESSION_E_CLOSED = 1, /* the daemon is gone */
+        SESSION_E_USELESS,    /* nothing that this worker could do any more, and the daemon was told so */
+};
+
+struct session {
+        int socket;
+        struct recipe recipe;
+        struct schema schema;
+        int shuffle;
+        uint32_t slots; /* 0: not set up yet */
+        uint8_t *ring;
+        uint64_t ring_bytes;
+        struct worker_page *page;
+        uint8_t *populated; /* a bit for each slot that is in our page tables */
+        uint64_t samples;
+        struct assembly *assembly; /* NULL before INDEX */
+        uint64_t scanning_ns;      /* when the last SCANNING was sent */
+        struct message in, out;
+};
+
+static struct session *session_free(struct session *session) {
+        if (!session)
+                return NULL;
+        assembly_free(session->assembly);
+        if (session->ring)
+                munmap(session->ring, session->ring_bytes);
+        if (session->page)
+                munmap(session->page, WORKER_PAGE_BYTES);
+        free(session->populated);
+        recipe_deinit(&session->recipe);
+        free(session);
+        return NULL;
+}
+
+static void session_freep(struct session **session) {
+        session_free(*session);
+}
+
+/* Sends session->out. 0, SESSION_E_CLOSED, or a negative errno. */
+static int reply(struct session *session, int fd, struct fault *fault) {
+        int r;
+
+        r = message_send(session->socket, &session->out, &fd, fd >= 0 ? 1 : 0);
+        if (r == -EPIPE || r == -ECONNRESET)
+                return SESSION_E_CLOSED;
+        if (r < 0)
+                return fault_set(fault, r, "sending %s: %s", message_name(session->out.type), strerror(-r));
+        return 0;
+}
+
+static int out_of_turn(struct session *session, struct fault *fault) {
+        return fault_set(fault, -EBADMSG, "%s out of turn", message_name(session->in.type));
+}
+
+/* The text may not be empty on the wire. */
+static void set_broken(struct session *session, int error, const struct fault *why) {
+        struct message_broken *broken = &session->out.broken;
+
+        session->out.type = MESSAGE_BROKEN;
+        *broken = (struct message_broken){.error = (uint16_t)-error};
+        snprintf(broken->text, sizeof(broken->text), "%s", why->text[0] ? why->text : strerror(-error));
+}
+
+/* Something that no other sample would make good: the worker says why, and ends. */
+static int send_useless(struct session *session, int error, const struct fault *why, struct fault *fault) {
+        int r;
+
+        set_broken(session, error, why);
+        r = reply(session, -1, fault);
+        return r < 0 ? r : SESSION_E_USELESS;
+}
+
+/* ---- SETUP ---- */
+
+static int read_recipe(struct session *session, const struct message_setup *setup, struct fault *fault) {
+        json_error_t error;
+        json_t *json;
+        int place, r;
+
+        json = json_loads(setup->recipe, 0, &error);
+        if (!json)
+                return fault_set(fault, -EBADMSG, "recipe: %s", error.text);
+        r = recipe_from_json(&session->recipe, json, fault);
+        json_decref(json);
+        if (r >= 0)
+                r = recipe_check(&session->recipe, &place, fault);
+        if (r < 0)
+                return fault_prefix(fault, r, "recipe");
+        recipe_schema(&session->recipe, &session->schema);
+        return schema_lay_out(&session->schema, setup->slot_rows, fault);
+}
+
+static int map_shared(void *mappedp, int fd, uint64_t size, const char *what, struct fault *fault) {
+        void *mapped;
+        int error;
+
+        mapped = mmap(NULL, size, PROT_READ | PROT_WRITE, MAP_SHARED, fd, 0);
+        if (mapped == MAP_FAILED) {
+                error = errno;
+                return fault_set(fault, -error, "mapping the %s of %llu bytes: %s", what,
+                                 (unsigned long long)size, strerror(error));
+        }
+        *(void **)mappedp = mapped;
+        return 0;
+}
+
+static int set_up(struct session *session, const struct message_setup *setup, const int *fds,
+                  struct fault *fault) {
+        int r;
+
+        r = read_recipe(session, setup, fault);
+        if (r < 0)
+                return r;
+        r = schema_ring_bytes(&session->schema, setup->slots, &session->ring_bytes);
+        if (r < 0)
+                return fault_set(fault, r, "a ring of %u slots does not fit into 64 bits", setup->slots);
+        r = map_shared(&session->ring, fds[0], session->ring_bytes, "ring", fault);
+        if (r < 0)
+                return r;
+        r = map_shared(&session->page, fds[1], WORKER_PAGE_BYTES, "worker page", fault);
+        if (r < 0)
+                return r;
+        session->populated = calloc((setup->slots + 7) / 8, 1);
+        if (!session->populated)
+                return fault_set(fault, -ENOMEM, "no memory for %u slots", setup->slots);
+        atomic_store_explicit(&session->page->sample, WORKER_PAGE_IDLE, memory_order_release);
+        session->shuffle = setup->shuffle;
+        session->slots = setup->slots;
+        return 0;
+}
+
+static int on_setup(struct session *session, const int *fds, struct fault *fault) {
+        struct fault why = {0};
+        int r;
+
+        if (session->slots > 0)
+                return out_of_turn(session, fault);
+        r = set_up(session, &session->in.setup, fds, &why);
+        return r < 0 ? send_useless(session, r, &why, fault) : 0;
+}
+
+/* ---- SCAN and INDEX ---- */
+
+/* Now and then, not for each file: the daemon shows it to people. That it may be gone is seen by the next
+ * receive. */
+static void on_progress(void *context, uint64_t files, uint32_t classes) {
+        struct session *session = context;
+        uint64_t now = clock_ns();
+
+        if (now - session->scanning_ns < SCANNING_INTERVAL_NS)
+                return;
+        session->scanning_ns = now;
+        session->out.type = MESSAGE_SCANNING;
+        session->out.scanning = (struct message_scanning){.files = files, .classes = classes};
+        reply(session, -1, NULL);
+}
+
+static int sum_index(int index_fd, uint8_t sha256[SOURCE_SHA256_BYTES], struct fault *fault) {
+        struct index index;
+        int r;
+
+        memset(sha256, 0, SOURCE_SHA256_BYTES);
+        if (index_fd < 0)
+                return 0;
+        r = index_init_map(&index, index_fd, fault);
+        if (r < 0)
+                return r;
+        source_index_sha256(&index, sha256);
+        index_deinit(&index);
+        return 0;
+}
+
+static int on_scan(struct session *session, struct fault *fault) {
+        _cleanup_(fd_closep) int index_fd = -1;
+        struct message_index found = {0};
+        struct fault why = {0};
+        int r;
+
+        if (session->slots == 0 || session->assembly)
+                return out_of_turn(session, fault);
+        r = source_find(session->recipe.source.type)
+                    ->scan(&session->recipe.source, on_progress, session, &found.samples, &found.classes,
+                           &index_fd, &why);
+        if (r >= 0)
+                r = sum_index(index_fd, found.sha256, &why);
+        malloc_trim(0); /* what the scan took is not needed again, and the worker may live for weeks */
+        if (r < 0)
+                return send_useless(session, r, &why, fault);
+        session->out.type = MESSAGE_INDEX;
+        session->out.index = found;
+        return reply(session, index_fd, fault);
+}
+
+/* From here on the same buffers come and go for each sample, some inside of the codecs. What malloc would
+ * fetch by mmap and give back at once is kept in the heap: a mapping costs a system call and a fault for each
+ * page, every time. */
+static void keep_memory(void) {
+        mallopt(M_MMAP_MAX, 0);
+        mallopt(M_TRIM_THRESHOLD, KEEP_FREE_BYTES);
+}
+
+static int on_index(struct session *session, int index_fd, struct fault *fault) {
+        struct fault why = {0};
+        int r;
+
+        if (session->slots == 0 || session->assembly)
+                return out_of_turn(session, fault);
+        keep_memory();
+        session->samples = session->in.index.samples;
+        r = assembly_new(&session->assembly, &session->recipe, &session->schema, session->samples,
+                         session->shuffle, index_fd, &why);
+        if (r < 0)
+                return send_useless(session, r, &why, fault);
+        return 0;
+}
+
+/* ---- ASSIGN ---- */
+
+static int check_chunk(const struct session *session, const struct message_chunk *chunk,
+                       struct fault *fault) {
+        if (chunk->slot >= session->slots)
+                return fault_set(fault, -EBADMSG, "ASSIGN: slot %u of %u", chunk->slot, session->slots);
+        if ((uint64_t)chunk->first + chunk->rows > session->schema.slot_rows)
+                return fault_set(fault, -EBADMSG, "ASSIGN: rows %u to %llu of a slot of %u", chunk->first,
+                                 (unsigned long long)chunk->first + chunk->rows, session->schema.slot_rows);
+        if (chunk->row + chunk->rows > session->samples)
+                return fault_set(fault, -EBADMSG, "ASSIGN: rows %llu to %llu of an epoch of %llu",
+                                 (unsigned long long)chunk->row, (unsigned long long)chunk->row + chunk->rows,
+                                 (unsigned long long)session->samples);
+        return 0;
+}
+
+/* Enters the slot's memory into our page tables as a whole, the first time. */
+static int populate_slot(struct session *session, uint32_t number, uint8_t *slot, struct fault *fault) {
+        uint8_t bit = (uint8_t)(1 << number % 8);
+
+        if (session->populated[number / 8] & bit)
+                return 0;
+        if (madvise(slot, session->schema.slot_bytes, MADV_POPULATE_WRITE) < 0 && errno != EINVAL)
+                return fault_set(fault, -errno, "slot %u of the ring cannot be populated: %s", number,
+                                 strerror(errno));
+        session->populated[number / 8] |= bit;
+        return 0;
+}
+
+static int send_done(struct session *session, const struct message_chunk *chunk, uint64_t begin, uint64_t end,
+                     struct fault *fault) {
+        session->out.type = MESSAGE_DONE;
+        session->out.done.n_part = 1;
+        session->out.done.part[0] = (struct message_part){
+                .slot = chunk->slot,
+                .first = chunk->first,
+                .rows = chunk->rows,
+                .busy_ns = end - begin,
+                .done_ns = end,
+        };
+        return reply(session, -1, fault);
+}
+
+static int send_sample_broken(struct session *session, const struct message_chunk *chunk, int error,
+                              const struct assembly_failure *failure, const struct fault *why,
+                              struct fault *fault) {
+        struct message_broken *broken = &session->out.broken;
+
+        set_broken(session, error, why);
+        broken->sample_given = 1;
+        broken->sample = failure->sample;
+        broken->slot = chunk->slot;
+        broken->first = failure->first;
+        memcpy(broken->file, failure->file, sizeof(failure->file));
+        return reply(session, -1, fault);
+}
+
+static int fill_chunk(struct session *session, const struct message_chunk *chunk, struct fault *fault) {
+        struct assembly_failure failure;
+        struct fault why = {0};
+        uint64_t begin = clock_ns();
+        uint8_t *slot = session->ring + chunk->slot * session->schema.slot_stride;
+        int r;
+
+        r = populate_slot(session, chunk->slot, slot, fault);
+        if (r < 0)
+                return r;
+        r = assembly_fill(session->assembly,
+                          &(struct assembly_chunk){.seed = chunk->seed,
+                                                   .epoch = chunk->epoch,
+                                                   .row = chunk->row,
+                                                   .first = chunk->first,
+                                                   .rows = chunk->rows},
+                          slot, session->page, &failure, &why);
+        if (r < 0)
+                return send_sample_broken(session, chunk, r, &failure, &why, fault);
+        return send_done(session, chunk, begin, clock_ns(), fault);
+}
+
+/* Nothing is written before all of the message was looked at. */
+static int on_assign(struct session *session, struct fault *fault) {
+        const struct message_assign *assign = &session->in.assign;
+        int r;
+
+        if (!session->assembly)
+                return out_of_turn(session, fault);
+        for (uint32_t i = 0; i < assign->n_chunk; i++) {
+                r = check_chunk(session, &assign->chunk[i], fault);
+                if (r < 0)
+                        return r;
+        }
+        for (uint32_t i = 0; i < assign->n_chunk; i++) {
+                r = fill_chunk(session, &assign->chunk[i], fault);
+                if (r != 0)
+                        return r;
+        }
+        return 0;
+}
+
+/* ---- the loop ---- */
+
+static int dispatch(struct session *session, const int *fds, size_t n_fds, struct fault *fault) {
+        switch (session->in.type) {
+        case MESSAGE_SETUP:
+                return on_setup(session, fds, fault);
+        case MESSAGE_SCAN:
+                return on_scan(session, fault);
+        case MESSAGE_INDEX:
+                return on_index(session, n_fds > 0 ? fds[0] : -1, fault);
+        case MESSAGE_ASSIGN:
+                return on_assign(session, fault);
+        default:
+                return out_of_turn(session, fault);
+        }
+}
+
+static int serve_one(struct session *session, struct fault *fault) {
+        int fds[SEQPACKET_FDS_MAX], r;
+        size_t n_fds;
+
+        r = message_receive(session->socket, &session->in, fds, &n_fds, MESSAGE_BY_DAEMON_TO_WORKER, fault);
+        if (r == MESSAGE_E_CLOSED || r == -ECONNRESET)
+                return SESSION_E_CLOSED;
+        if (r == MESSAGE_E_AGAIN) /* a blocking socket says so only when a receive time-out was set on it */
+                return 0;
+        if (r < 0)
+                return r;
+        r = dispatch(session, fds, n_fds, fault);
+        for (size_t i = 0; i < n_fds; i++)
+                close(fds[i]); /* mapped by now, or not wanted */
+        return r;
+}
+
+int session_run(int socket, struct fault *fault) {
+        _cleanup_(session_freep) struct session *session = NULL;
+        int r;
+
+        session = calloc(1, sizeof(*session));
+        if (!session)
+                return fault_set(fault, -ENOMEM, "no memory for the session");
+        session->socket = socket;
+        r = fd_set_nonblocking(socket, 0);
+        if (r < 0)
+                return fault_set(fault, r, "descriptor %d: %s", socket, strerror(-r));
+        do
+                r = serve_one(session, fault);
+        while (r == 0);
+        return r < 0 ? r : 0;
+}

@@ -1,0 +1,64 @@
+#pragma once
+/* SPDX-FileCopyrightText: The pinfeed authors */
+/* SPDX-License-Identifier: Apache-2.0 */
+
+/* A source yields samples by number. One file under sources/ and one line in source.c make a new one. */
+
+#include "proto/recipe.h"
+#include "proto/index.h"
+
+#include <stdint.h>
+#include <stddef.h>
+
+struct fault;
+struct image;
+
+/* What a source knows about the sample it is asked for. */
+struct source_request {
+        uint64_t seed;
+        uint32_t epoch;
+        uint64_t sample;
+};
+
+/* A scan calls this now and then; it may be NULL. */
+typedef void (*source_progress_fn)(void *context, uint64_t files, uint32_t classes);
+
+struct source;
+
+struct source_ops {
+        const char *name; /* as in recipe_sources[] */
+
+        /* Finds all samples. *samples, *classes; *index_fd is a sealed memfd in the form of proto/index.h, or
+         * -1 when the source needs none. 0 or a negative errno. Runs in one worker, once. */
+        int (*scan)(const struct recipe_source *recipe, source_progress_fn progress, void *context,
+                    uint64_t *samples, uint32_t *classes, int *index_fd, struct fault *fault);
+
+        /* Makes a reader; `index` is NULL for sources without one and outlives it. */
+        int (*open)(struct source **source, const struct recipe_source *recipe, const struct index *index,
+                    struct fault *fault);
+        struct source *(*close)(struct source *source);
+
+        /* Writes every field of the sample to its place: cells[i] is where field i of recipe_schema goes. For
+         * sources whose fields need no transforms; NULL otherwise. */
+        int (*write)(struct source *source, const struct source_request *request, void *const cells[],
+                     struct fault *fault);
+
+        /* Brings the sample's image, decoded or pending (see image.h: whoever needs pixels settles it; the
+         * source keeps its file until the next request), and gives its label. NULL for sources that have no
+         * images. */
+        int (*image)(struct source *source, const struct source_request *request, struct image *image,
+                     int64_t *label, struct fault *fault);
+
+        /* Name of a sample for messages, "" if it has none; cut to `size`. */
+        void (*name_of)(struct source *source, uint64_t sample, char *name, size_t size);
+};
+
+/* By place: enum recipe_source_type; NULL for an unknown one. */
+const struct source_ops *source_find(int type);
+
+enum {
+        SOURCE_SHA256_BYTES = 32,
+};
+
+/* SHA-256 over names, classes and sizes of all samples in their order; independent of the file's layout. */
+void source_index_sha256(const struct index *index, uint8_t sha256[SOURCE_SHA256_BYTES]);

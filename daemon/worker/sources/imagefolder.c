@@ -1,0 +1,160 @@
+/* SPDX-FileCopyrightText: The pinfeed authors */
+/* SPDX-License-Identifier: Apache-2.0 */
+
+/* The image folder as a source: reads one file, whole, and has it decoded.
+ *
+ * Names come from the shared index and are opened relative to a descriptor of the root, so that a renamed or
+ * mounted-over root changes nothing for a running worker. Files are read, never mapped: one that is cut short
+ * while it is read gives a decoding error in place of a SIGBUS. They are opened without blocking, because a
+ * FIFO under an image's name would otherwise hold the worker for ever; what is not a regular file is refused.
+ * The read buffer and the decoder's state grow to the largest file and are kept. */
+
+#include "daemon/worker/source.h"
+
+#include "base/cleanup.h"
+#include "base/fault.h"
+#include "base/fd.h"
+#include "daemon/worker/codec.h"
+#include "daemon/worker/sources/imagefolder-scan.h"
+
+#include <errno.h>
+#include <fcntl.h>
+#include <limits.h>
+#include <string.h>
+#include <sys/stat.h>
+
+/* No image of CODEC_PIXELS_MAX pixels needs more; beyond it somebody mistook something for an image. */
+#define FILE_BYTES_MAX ((off_t)1 << 30)
+
+struct source {
+        const struct index *index;
+        struct decoder *decoder;
+        int root;
+        uint8_t *bytes;
+        size_t capacity;
+        char name[PATH_MAX]; /* of the file in work; openat takes no longer one */
+};
+
+static struct source *imagefolder_close(struct source *source) {
+        if (!source)
+                return NULL;
+        decoder_free(source->decoder);
+        fd_closep(&source->root);
+        free(source->bytes);
+        free(source);
+        return NULL;
+}
+
+static void imagefolder_closep(struct source **source) {
+        imagefolder_close(*source);
+}
+
+static int imagefolder_open(struct source **sourcep, const struct recipe_source *recipe,
+                            const struct index *index, struct fault *fault) {
+        _cleanup_(imagefolder_closep) struct source *source = NULL;
+        int r;
+
+        if (!index)
+                return fault_set(fault, -EINVAL, "an image folder needs the index of its scan");
+        source = calloc(1, sizeof(*source));
+        if (!source)
+                return fault_set(fault, -ENOMEM, "no memory for the source");
+        source->index = index;
+        source->root = imagefolder_open_root(recipe->path, fault);
+        if (source->root < 0)
+                return source->root;
+        r = decoder_new(&source->decoder);
+        if (r < 0)
+                return fault_set(fault, r, "no memory for the decoder");
+        *sourcep = source;
+        source = NULL;
+        return 0;
+}
+
+static void imagefolder_name_of(struct source *source, uint64_t sample, char *name, size_t size) {
+        const struct index_entry *entry;
+        size_t length;
+
+        if (size == 0)
+                return;
+        name[0] = '\0';
+        if (sample >= source->index->header->samples)
+                return;
+        entry = &source->index->entries[sample];
+        length = entry->name_length < size - 1 ? entry->name_length : size - 1;
+        memcpy(name, source->index->base + entry->name_offset, length);
+        name[length] = '\0';
+}
+
+static int make_room(struct source *source, size_t size) {
+        uint8_t *bytes;
+
+        if (size <= source->capacity)
+                return 0;
+        bytes = malloc(size);
+        if (!bytes)
+                return -ENOMEM;
+        free(source->bytes);
+        source->bytes = bytes;
+        source->capacity = size;
+        return 0;
+}
+
+static int system_fault(int error, const char *doing, struct fault *fault) {
+        return fault_set(fault, -error, "cannot %s it: %s", doing, strerror(error));
+}
+
+/* Reads the file source->name into source->bytes. The number of bytes, or a negative errno. */
+static ssize_t read_file(struct source *source, struct fault *fault) {
+        _cleanup_(fd_closep) int fd = -1;
+        struct stat status;
+        ssize_t n;
+
+        fd = openat(source->root, source->name, O_RDONLY | O_CLOEXEC | O_NONBLOCK | O_NOCTTY);
+        if (fd < 0)
+                return system_fault(errno, "open", fault);
+        if (fstat(fd, &status) < 0)
+                return system_fault(errno, "look at", fault);
+        if (!S_ISREG(status.st_mode))
+                return fault_set(fault, -EINVAL, "not a regular file");
+        if (status.st_size == 0)
+                return fault_set(fault, -EBADMSG, "the file is empty");
+        if (status.st_size > FILE_BYTES_MAX)
+                return fault_set(fault, -EFBIG, "%lld bytes, at most %lld are read",
+                                 (long long)status.st_size, (long long)FILE_BYTES_MAX);
+        if (make_room(source, (size_t)status.st_size) < 0)
+                return fault_set(fault, -ENOMEM, "no memory for its %lld bytes", (long long)status.st_size);
+        n = fd_pread_full(fd, source->bytes, (size_t)status.st_size, 0);
+        if (n < 0)
+                return system_fault((int)-n, "read", fault);
+        return n;
+}
+
+static int imagefolder_image(struct source *source, const struct source_request *request, struct image *image,
+                             int64_t *label, struct fault *fault) {
+        const char *format;
+        ssize_t n;
+        int r;
+
+        if (request->sample >= source->index->header->samples)
+                return fault_set(fault, -EINVAL, "sample %llu of %llu", (unsigned long long)request->sample,
+                                 (unsigned long long)source->index->header->samples);
+        imagefolder_name_of(source, request->sample, source->name, sizeof(source->name));
+        n = read_file(source, fault);
+        if (n < 0)
+                return (int)n;
+        r = decoder_open(source->decoder, source->bytes, (size_t)n, image, &format, fault);
+        if (r < 0)
+                return r;
+        *label = source->index->entries[request->sample].class;
+        return 0;
+}
+
+const struct source_ops source_imagefolder = {
+        .name = "imagefolder",
+        .scan = imagefolder_scan,
+        .open = imagefolder_open,
+        .close = imagefolder_close,
+        .image = imagefolder_image,
+        .name_of = imagefolder_name_of,
+};
