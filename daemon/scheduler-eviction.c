@@ -1,0 +1,163 @@
+/* SPDX-FileCopyrightText: The pinfeed authors */
+/* SPDX-License-Identifier: Apache-2.0 */
+
+/* Rule 5: which slot is used again.
+ *
+ * An idle slot (READY, no leases) is in exactly one of two places. The spent list has those that no job will
+ * want: they go first, and where jobs move through a stream together they are all that is ever taken. Every
+ * other one is in the heap of the job that wants it first, under the number of the batch that does; the
+ * heap's top is the slot that this job uses last.
+ *
+ * Batches keep their numbers while distances shrink, so time alone changes no heap. What it does change is
+ * who is first: another job, being faster, may come to want a slot sooner than the job in whose heap it is.
+ * Then the number there tells a later use than the true one, never an earlier one. So the largest of all tops
+ * bounds every slot's next use from above; if its true use is as late it is the latest of all, and if not the
+ * slot moves to where it belongs and the tops are compared again. A search that finds nothing, which is what
+ * happens at every event while the ring is full of slots that will be wanted soon, costs a look at each top.
+ * When a slot's next use passes it is leased, which takes it out, and it is settled again when it is idle
+ * again; new jobs may want slots sooner, and jobs that go wanted some, so that at both all are settled anew.
+ */
+
+#include "daemon/scheduler-internal.h"
+
+#define BATCHES_FAR (UINT64_C(1) << 62) /* keeps number + distance from overflowing */
+
+static void put(const struct scheduler *scheduler, struct consumer *consumer, uint32_t at, uint32_t number) {
+        consumer->heap[at] = number;
+        scheduler->slots[number].heap_at = at;
+}
+
+static uint64_t batch_at(const struct scheduler *scheduler, const struct consumer *consumer, uint32_t at) {
+        return scheduler->slots[consumer->heap[at]].wanted_for;
+}
+
+/* Puts slot `number` where `at` is free, or above it. */
+static void sift_up(const struct scheduler *scheduler, struct consumer *consumer, uint32_t at,
+                    uint32_t number) {
+        uint64_t batch = scheduler->slots[number].wanted_for;
+
+        while (at > 0 && batch_at(scheduler, consumer, (at - 1) / 2) < batch) {
+                put(scheduler, consumer, at, consumer->heap[(at - 1) / 2]);
+                at = (at - 1) / 2;
+        }
+        put(scheduler, consumer, at, number);
+}
+
+/* Puts slot `number` where `at` is free, or below it. */
+static void sift_down(const struct scheduler *scheduler, struct consumer *consumer, uint32_t at,
+                      uint32_t number) {
+        uint64_t batch = scheduler->slots[number].wanted_for;
+        uint32_t child;
+
+        while ((child = 2 * at + 1) < consumer->n_heap) {
+                if (child + 1 < consumer->n_heap &&
+                    batch_at(scheduler, consumer, child + 1) > batch_at(scheduler, consumer, child))
+                        ++child;
+                if (batch_at(scheduler, consumer, child) <= batch)
+                        break;
+                put(scheduler, consumer, at, consumer->heap[child]);
+                at = child;
+        }
+        put(scheduler, consumer, at, number);
+}
+
+/* Takes an idle slot out of the spent list or the heap it is in. */
+void slots_unsettle(struct scheduler *scheduler, struct slot *slot) {
+        struct consumer *consumer = slot->wanted_by;
+        uint32_t last, at = slot->heap_at;
+
+        list_unlink(&slot->link);
+        if (!consumer)
+                return;
+        slot->wanted_by = NULL;
+        last = consumer->heap[--consumer->n_heap];
+        if (at == consumer->n_heap)
+                return;
+        if (scheduler->slots[last].wanted_for > slot->wanted_for)
+                sift_up(scheduler, consumer, at, last);
+        else
+                sift_down(scheduler, consumer, at, last);
+}
+
+/* A slot has become idle, or its next use may have changed. */
+void slots_settle(struct scheduler *scheduler, struct slot *slot) {
+        struct consumer *who = NULL;
+        uint64_t use = consumers_use(scheduler, slot->key, &who), distance;
+
+        slots_unsettle(scheduler, slot);
+        if (!who) {
+                list_append(&scheduler->spent, &slot->link);
+                return;
+        }
+        distance = use - !who->due;
+        slot->wanted_by = who;
+        slot->wanted_for = who->number + (distance < BATCHES_FAR ? distance : BATCHES_FAR);
+        sift_up(scheduler, who, who->n_heap++, slot_number(scheduler, slot));
+}
+
+void slots_settle_all(struct scheduler *scheduler) {
+        for (uint32_t i = 0; i < scheduler->config.slots; ++i)
+                if (slot_is_idle(&scheduler->slots[i]))
+                        slots_settle(scheduler, &scheduler->slots[i]);
+}
+
+/* The slot whose next use may be the latest, if that is later than *use; which becomes its use. */
+static struct slot *latest_top(const struct scheduler *scheduler, uint64_t *use) {
+        struct slot *found = NULL;
+
+        list_for_each (entry, &scheduler->consumers) {
+                const struct consumer *consumer = container_of(entry, struct consumer, link);
+                uint64_t its;
+
+                if (consumer->n_heap == 0)
+                        continue;
+                its = batch_at(scheduler, consumer, 0) - consumer->number + !consumer->due;
+                if (its <= *use)
+                        continue;
+                found = &scheduler->slots[consumer->heap[0]];
+                *use = its;
+        }
+        return found;
+}
+
+static struct slot *latest(struct scheduler *scheduler, uint64_t after) {
+        for (;;) {
+                uint64_t use = after;
+                struct slot *slot = latest_top(scheduler, &use);
+
+                if (!slot || consumers_use(scheduler, slot->key, NULL) == use)
+                        return slot;
+                slots_settle(scheduler, slot);
+        }
+}
+
+/* Rule 5 left out, for the test. */
+static struct slot *any_not_due(struct scheduler *scheduler) {
+        for (uint32_t i = 0; i < scheduler->config.slots; ++i) {
+                struct slot *slot = &scheduler->slots[i];
+
+                if (slot_is_idle(slot) && consumers_use(scheduler, slot->key, NULL) > 0)
+                        return slot;
+        }
+        return NULL;
+}
+
+/* A slot for what will be used at distance `use`: FREE now, or NULL. */
+struct slot *slots_take(struct scheduler *scheduler, uint64_t use) {
+        struct slot *victim;
+
+        if (!list_is_empty(&scheduler->free))
+                return container_of(scheduler->free.next, struct slot, link);
+        if (scheduler->sabotage & SCHEDULER_WITHOUT_EVICTION)
+                victim = any_not_due(scheduler);
+        else if (!list_is_empty(&scheduler->spent))
+                victim = container_of(scheduler->spent.next, struct slot, link);
+        else
+                victim = latest(scheduler, use);
+        if (!victim)
+                return NULL;
+        if (!victim->delivered)
+                ++scheduler->counters.slots_undelivered;
+        slots_drop(scheduler, victim);
+        return victim;
+}

@@ -1,0 +1,180 @@
+#pragma once
+/* SPDX-FileCopyrightText: The pinfeed authors */
+/* SPDX-License-Identifier: Apache-2.0 */
+
+/* What the scheduler-*.c share; nobody else includes it but their test. */
+
+#include "base/list.h"
+#include "daemon/scheduler.h"
+
+enum {
+        SCHEDULER_HISTORY_MAX = 64, /* runs of slots remembered, about one per job; see scheduler-history.c */
+};
+
+#define SCHEDULER_NONE  UINT32_MAX
+#define SCHEDULER_NEVER UINT64_MAX
+
+/* For the test only: leaves one of the five rules out, to see that the simulation notices. */
+enum scheduler_sabotage {
+        SCHEDULER_WITHOUT_MINIMUM = 1 << 0,
+        SCHEDULER_WITHOUT_ADMISSION = 1 << 1,
+        SCHEDULER_WITHOUT_LEASES = 1 << 2,
+        SCHEDULER_WITHOUT_DUE = 1 << 3,
+        SCHEDULER_WITHOUT_EVICTION = 1 << 4,
+};
+
+/* The contents of a slot: rows [index x S, (index + 1) x S) of (seed, epoch). */
+struct slot_key {
+        uint64_t seed;
+        uint64_t index;
+        uint32_t epoch;
+};
+
+struct slot {
+        struct list link; /* one of scheduler's free, open, spent; READY and wanted or leased: none */
+        enum scheduler_slot_state state;
+        struct slot_key key; /* unless FREE */
+        uint32_t chain;      /* next slot of the same hash, or SCHEDULER_NONE */
+        uint32_t rows;
+        uint32_t rows_assigned;
+        uint32_t rows_done;
+        uint32_t chunks; /* first chunk that is out, or SCHEDULER_NONE */
+        uint32_t leases; /* jobs that hold it */
+        bool lost;       /* FILLING, to be FREE once no chunk is out */
+        bool delivered;
+        struct consumer *wanted_by; /* in whose heap it is, or NULL */
+        uint64_t wanted_for;        /* the number of the batch that job wants it for */
+        uint32_t heap_at;
+};
+
+struct slot_chunk {
+        uint32_t first;
+        uint32_t rows;
+        uint32_t next; /* of the same slot, or of the unused ones */
+};
+
+struct held_batch {
+        uint64_t number;
+        struct position position;
+        uint32_t next; /* with the same hash, or of the unused ones */
+};
+
+/* A job, with what only the scheduler knows of it. */
+struct consumer {
+        struct list link; /* scheduler's consumers, the longest waiting first */
+        struct scheduler_job job;
+        uint64_t waiting_since;
+        uint32_t rank; /* place in that list */
+
+        struct position next;           /* what will be delivered next */
+        uint64_t number;                /* its number */
+        uint64_t next_first, next_last; /* its slots */
+        uint64_t end, end_whole; /* the row where next's epoch ends for this job, and every later one */
+        uint32_t missing;        /* slots of next that are not READY */
+        uint32_t fresh;          /* slots of next that this job does not lease yet */
+        bool granted;            /* rule 3 and max_held let it have next now */
+        bool due;                /* rule 4: the same, unless that rule is left out */
+
+        uint32_t minimum; /* rule 1 */
+        uint32_t leased;  /* slots */
+        uint32_t held;    /* batches */
+        uint64_t rows_delivered;
+
+        struct slot_key cursor; /* all it uses before is resident and given to workers whole */
+        uint32_t *heap;         /* idle slots that this job wants first, the one it wants last on top */
+        uint32_t n_heap;
+
+        uint32_t *leases; /* by slot: how many held batches lie in it */
+        uint32_t *heads;  /* held batches by number */
+        uint32_t mask;
+        uint32_t unused;
+        struct held_batch *batches;
+};
+
+struct history_run {
+        uint64_t seed;
+        uint64_t first, end; /* epoch x slots of an epoch + index */
+};
+
+struct scheduler {
+        struct scheduler_config config;
+        unsigned sabotage;
+        uint32_t awaited;     /* slots that jobs wait for before they can be let in */
+        uint64_t epoch_slots; /* slots of an epoch */
+        struct scheduler_counters counters;
+
+        struct list consumers;
+        struct list free;
+        struct list open;  /* FILLING, with rows that no worker has */
+        struct list spent; /* READY, no leases, no next use */
+
+        struct slot *slots;
+        uint32_t *heads; /* slots by key */
+        uint32_t mask;
+        struct slot_chunk *chunks;
+        uint32_t unused;                    /* chunks that are not out */
+        struct scheduler_segment *segments; /* of the last delivery */
+        struct history_run history[SCHEDULER_HISTORY_MAX];
+        uint32_t n_history;
+};
+
+static inline bool slot_key_before(struct slot_key a, struct slot_key b) {
+        return a.epoch < b.epoch || (a.epoch == b.epoch && a.index < b.index);
+}
+
+static inline bool slot_is_open(const struct slot *slot) {
+        return slot->state == SCHEDULER_SLOT_FILLING && !slot->lost && slot->rows_assigned < slot->rows;
+}
+
+static inline bool slot_is_idle(const struct slot *slot) {
+        return slot->state == SCHEDULER_SLOT_READY && slot->leases == 0;
+}
+
+static inline uint32_t slot_number(const struct scheduler *scheduler, const struct slot *slot) {
+        return (uint32_t)(slot - scheduler->slots);
+}
+
+/* scheduler-slots.c */
+struct slot *slots_find(const struct scheduler *scheduler, struct slot_key key);
+void slots_start(struct scheduler *scheduler, struct slot *slot, struct slot_key key);
+void slots_ready(struct scheduler *scheduler, struct slot *slot);
+void slots_drop(struct scheduler *scheduler, struct slot *slot);
+
+/* scheduler-eviction.c */
+void slots_settle(struct scheduler *scheduler, struct slot *slot);
+void slots_settle_all(struct scheduler *scheduler);
+void slots_unsettle(struct scheduler *scheduler, struct slot *slot);
+struct slot *slots_take(struct scheduler *scheduler, uint64_t use);
+
+/* scheduler-chunks.c */
+void chunks_give_up_unwanted(struct scheduler *scheduler);
+
+/* scheduler-history.c */
+bool history_add(struct scheduler *scheduler, struct slot_key key);
+
+/* scheduler-consumer.c */
+int consumer_new(struct consumer **consumerp, const struct scheduler *scheduler,
+                 const struct scheduler_job *job);
+struct consumer *consumer_free(struct consumer *consumer);
+struct consumer *consumer_find(const struct scheduler *scheduler, uint32_t id);
+uint32_t consumer_demand(const struct consumer *consumer);
+uint64_t consumer_distance(const struct scheduler *scheduler, const struct consumer *consumer,
+                           struct slot_key key);
+uint64_t consumer_use(const struct scheduler *scheduler, const struct consumer *consumer,
+                      struct slot_key key);
+struct slot *consumer_advance(struct scheduler *scheduler, struct consumer *consumer);
+struct slot_key consumer_key_after(const struct scheduler *scheduler, const struct consumer *consumer,
+                                   struct slot_key key);
+void consumer_look(struct scheduler *scheduler, struct consumer *consumer);
+void consumer_wait(struct scheduler *scheduler, struct consumer *consumer, uint64_t now);
+void consumer_deliver(struct scheduler *scheduler, struct consumer *consumer,
+                      struct scheduler_delivery *delivery);
+int consumer_release(struct scheduler *scheduler, struct consumer *consumer, uint64_t number);
+void consumer_release_all(struct scheduler *scheduler, struct consumer *consumer);
+void consumers_slot_ready(struct scheduler *scheduler, struct slot_key key);
+void consumers_slot_dropped(struct scheduler *scheduler, struct slot_key key, bool was_ready);
+uint64_t consumers_use(const struct scheduler *scheduler, struct slot_key key, struct consumer **who);
+uint64_t consumers_demand(const struct scheduler *scheduler);
+uint64_t consumers_minimum(const struct scheduler *scheduler);
+void consumers_choose_due(struct scheduler *scheduler);
+uint32_t scheduler_capacity(const struct scheduler *scheduler);

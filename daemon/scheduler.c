@@ -1,0 +1,258 @@
+/* SPDX-FileCopyrightText: The pinfeed authors */
+/* SPDX-License-Identifier: Apache-2.0 */
+
+/* The scheduler of one ring: events go in, deliveries and chunks come out. docs/scheduling.md tells the model
+ * and the five rules; this is where they live:
+ *
+ *     rule 1, minimum      scheduler-minimum.c
+ *     rule 2, admission    here, scheduler_attach
+ *     rule 3, leases       scheduler-consumer.c, consumers_choose_due
+ *     rule 4, due          the same, and consumer_use
+ *     rule 5, eviction     scheduler-eviction.c; what is filled next: scheduler-chunks.c
+ *
+ * After every event consumers_choose_due has said which jobs are due, and every idle slot is settled: spent,
+ * or in the heap of the job that wants it first. Each event costs O(jobs + segments of a batch) steps, and
+ * O(jobs + log slots) for a slot that is used again; attach and detach O(jobs x slots). Memory is taken at
+ * new and attach only. `now` merely stands in the books: the order of the calls is the order of waiting. */
+
+#include "daemon/scheduler-internal.h"
+
+#include "base/fault.h"
+
+#include <errno.h>
+#include <inttypes.h>
+#include <stdlib.h>
+
+static int allocate(struct scheduler *scheduler) {
+        scheduler->slots = calloc(scheduler->config.slots, sizeof(*scheduler->slots));
+        scheduler->segments = calloc(scheduler->config.slots, sizeof(*scheduler->segments));
+        scheduler->heads = calloc((size_t)scheduler->mask + 1, sizeof(*scheduler->heads));
+        scheduler->chunks = calloc(SCHEDULER_CHUNKS_MAX, sizeof(*scheduler->chunks));
+        return scheduler->slots && scheduler->segments && scheduler->heads && scheduler->chunks ? 0 : -ENOMEM;
+}
+
+static void link_all(struct scheduler *scheduler) {
+        for (uint32_t i = 0; i <= scheduler->mask; ++i)
+                scheduler->heads[i] = SCHEDULER_NONE;
+        for (uint32_t i = 0; i < SCHEDULER_CHUNKS_MAX; ++i)
+                scheduler->chunks[i].next = i + 1 < SCHEDULER_CHUNKS_MAX ? i + 1 : SCHEDULER_NONE;
+        for (uint32_t i = 0; i < scheduler->config.slots; ++i) {
+                struct slot *slot = &scheduler->slots[i];
+
+                slot->chunks = SCHEDULER_NONE;
+                list_init(&slot->link);
+                list_append(&scheduler->free, &slot->link);
+        }
+}
+
+int scheduler_new(struct scheduler **schedulerp, const struct scheduler_config *config) {
+        struct scheduler *scheduler;
+        uint32_t size = 1;
+        int r;
+
+        if (config->slots == 0 || config->slots > SCHEDULER_SLOTS_MAX || config->slot_rows == 0 ||
+            config->slot_rows > INT32_MAX || config->samples == 0 || config->samples > INT64_MAX)
+                return -EINVAL;
+        scheduler = calloc(1, sizeof(*scheduler));
+        if (!scheduler)
+                return -ENOMEM;
+        while (size < 2 * config->slots)
+                size *= 2;
+        scheduler->config = *config;
+        scheduler->mask = size - 1;
+        scheduler->epoch_slots = (config->samples - 1) / config->slot_rows + 1;
+        list_init(&scheduler->consumers);
+        list_init(&scheduler->free);
+        list_init(&scheduler->open);
+        list_init(&scheduler->spent);
+        r = allocate(scheduler);
+        if (r < 0) {
+                scheduler_free(scheduler);
+                return r;
+        }
+        link_all(scheduler);
+        *schedulerp = scheduler;
+        return 0;
+}
+
+struct scheduler *scheduler_free(struct scheduler *scheduler) {
+        if (!scheduler)
+                return NULL;
+        list_for_each_safe (entry, &scheduler->consumers)
+                consumer_free(container_of(entry, struct consumer, link));
+        free(scheduler->chunks);
+        free(scheduler->heads);
+        free(scheduler->segments);
+        free(scheduler->slots);
+        free(scheduler);
+        return NULL;
+}
+
+static int check_job(const struct scheduler *scheduler, const struct scheduler_job *job,
+                     struct fault *fault) {
+        if (job->plan.samples != scheduler->config.samples)
+                return fault_set(fault, -EINVAL, "samples: expected %" PRIu64 ", got %" PRIu64,
+                                 scheduler->config.samples, job->plan.samples);
+        if (job->start_epoch > SCHEDULER_EPOCH_MAX)
+                return fault_set(fault, -EINVAL, "start_epoch: expected from 0 to %u, got %u",
+                                 SCHEDULER_EPOCH_MAX, job->start_epoch);
+        if (job->max_held == 0 || job->max_held > SCHEDULER_HELD_MAX)
+                return fault_set(fault, -EINVAL, "max_held_batches: expected from 1 to %u, got %u",
+                                 SCHEDULER_HELD_MAX, job->max_held);
+        if (consumer_find(scheduler, job->id))
+                return fault_set(fault, -EINVAL, "job %u is attached already", job->id);
+        return position_check(&job->plan, job->start_row, fault);
+}
+
+/* Rule 2. What others hold beyond their minimum comes back, what they are entitled to does not; and nobody
+ * overtakes those who wait already, or who comes often could keep them out. */
+static int admit(const struct scheduler *scheduler, const struct consumer *newcomer, struct fault *fault) {
+        uint64_t entitled = consumers_minimum(scheduler) + newcomer->job.ahead + newcomer->minimum;
+        uint64_t demand = consumers_demand(scheduler) + newcomer->job.ahead;
+        uint32_t capacity = scheduler_capacity(scheduler);
+
+        if (scheduler->sabotage & SCHEDULER_WITHOUT_ADMISSION)
+                return 0;
+        if (entitled > capacity)
+                return fault_set(
+                        fault, SCHEDULER_E_FULL,
+                        "the ring is full: the job needs %u slots, the jobs before it already need %" PRIu64
+                        " of %u; raise slots or ring to at least %" PRIu64 " slots, or end a job",
+                        newcomer->minimum, entitled - newcomer->minimum, capacity, entitled);
+        if (demand + newcomer->minimum > capacity)
+                return fault_set(fault, SCHEDULER_E_LATER,
+                                 "the job needs %u slots, the jobs before it already hold or need %" PRIu64
+                                 " of %u just now",
+                                 newcomer->minimum, demand, capacity);
+        return 0;
+}
+
+void scheduler_set_awaited(struct scheduler *scheduler, uint32_t slots) {
+        if (scheduler->awaited == slots)
+                return;
+        scheduler->awaited = slots;
+        consumers_choose_due(scheduler);
+}
+
+int scheduler_attach(struct scheduler *scheduler, const struct scheduler_job *job, uint64_t now,
+                     struct fault *fault) {
+        struct consumer *consumer;
+        int r;
+
+        r = check_job(scheduler, job, fault);
+        if (r < 0)
+                return r;
+        r = consumer_new(&consumer, scheduler, job);
+        if (r < 0)
+                return fault_set(fault, r, "no memory for a job that may hold %u batches", job->max_held);
+        if (scheduler->sabotage & SCHEDULER_WITHOUT_MINIMUM)
+                consumer->minimum /= 2;
+        r = admit(scheduler, consumer, fault);
+        if (r != 0) {
+                consumer_free(consumer);
+                return r;
+        }
+        consumer_wait(scheduler, consumer, now);
+        consumer_look(scheduler, consumer);
+        consumers_choose_due(scheduler);
+        slots_settle_all(scheduler);
+        return 0;
+}
+
+int scheduler_detach(struct scheduler *scheduler, uint32_t job) {
+        struct consumer *consumer = consumer_find(scheduler, job);
+
+        if (!consumer)
+                return SCHEDULER_E_UNKNOWN;
+        consumer_release_all(scheduler, consumer);
+        list_unlink(&consumer->link);
+        consumers_choose_due(scheduler);
+        slots_settle_all(scheduler); /* out of its heap */
+        consumer_free(consumer);
+        chunks_give_up_unwanted(scheduler);
+        return 0;
+}
+
+int scheduler_release(struct scheduler *scheduler, uint32_t job, uint64_t number, uint64_t now) {
+        struct consumer *consumer = consumer_find(scheduler, job);
+        bool was_full;
+        int r;
+
+        if (!consumer)
+                return SCHEDULER_E_UNKNOWN;
+        was_full = consumer->held == consumer->job.max_held;
+        r = consumer_release(scheduler, consumer, number);
+        if (r != 0)
+                return r;
+        if (was_full)
+                consumer_wait(scheduler, consumer, now);
+        consumers_choose_due(scheduler);
+        return 0;
+}
+
+bool scheduler_next_delivery(struct scheduler *scheduler, uint64_t now, struct scheduler_delivery *delivery) {
+        list_for_each (entry, &scheduler->consumers) {
+                struct consumer *consumer = container_of(entry, struct consumer, link);
+
+                if (!consumer->granted || consumer->missing > 0)
+                        continue;
+                consumer_deliver(scheduler, consumer, delivery);
+                consumer_wait(scheduler, consumer, now);
+                consumers_choose_due(scheduler);
+                scheduler->counters.rows_delivered += delivery->position.rows;
+                ++scheduler->counters.batches_delivered;
+                return true;
+        }
+        return false;
+}
+
+void scheduler_counters(const struct scheduler *scheduler, struct scheduler_counters *counters) {
+        *counters = scheduler->counters;
+}
+
+/* Whole batches that lie READY one after the other from the job's next on. */
+static uint64_t batches_ready(const struct scheduler *scheduler, const struct consumer *consumer) {
+        struct slot_key key = {consumer->job.seed, consumer->next_first, consumer->next.epoch};
+        const struct slot *slot = slots_find(scheduler, key);
+
+        while (slot && slot->state == SCHEDULER_SLOT_READY) {
+                key = consumer_key_after(scheduler, consumer, key);
+                slot = slots_find(scheduler, key);
+        }
+        return consumer_distance(scheduler, consumer, key);
+}
+
+int scheduler_view_job(const struct scheduler *scheduler, uint32_t job, struct scheduler_job_view *view) {
+        const struct consumer *consumer = consumer_find(scheduler, job);
+
+        if (!consumer)
+                return SCHEDULER_E_UNKNOWN;
+        *view = (struct scheduler_job_view){
+                .next = consumer->next,
+                .held = consumer->held,
+                .ready = (uint32_t)batches_ready(scheduler, consumer),
+                .minimum = consumer->minimum,
+                .leased = consumer->leased,
+                .waiting = consumer->due && consumer->missing > 0,
+                .batches = consumer->number,
+                .rows = consumer->rows_delivered,
+        };
+        return 0;
+}
+
+void scheduler_view_slot(const struct scheduler *scheduler, uint32_t slot, struct scheduler_slot_view *view) {
+        const struct slot *its = slot < scheduler->config.slots ? &scheduler->slots[slot] : NULL;
+
+        *view = (struct scheduler_slot_view){.state = SCHEDULER_SLOT_FREE};
+        if (!its || its->state == SCHEDULER_SLOT_FREE)
+                return;
+        *view = (struct scheduler_slot_view){
+                .state = its->state,
+                .leases = its->leases,
+                .epoch = its->key.epoch,
+                .index = its->key.index,
+                .seed = its->key.seed,
+                .rows_done = its->rows_done,
+                .rows = its->rows,
+        };
+}

@@ -1,0 +1,148 @@
+#pragma once
+/* SPDX-FileCopyrightText: The pinfeed authors */
+/* SPDX-License-Identifier: Apache-2.0 */
+
+/* Which rows go into which slot, and which job may have them: pure decisions. */
+
+#include "proto/position.h"
+
+#include <stdbool.h>
+#include <stdint.h>
+
+struct fault;
+struct scheduler;
+
+enum {
+        SCHEDULER_SLOTS_MAX = 1 << 20,
+        SCHEDULER_HELD_MAX = 1 << 16, /* batches a job may be allowed to hold */
+        /* out at once: 1024 workers with 8 each; at the limit there is no next chunk */
+        SCHEDULER_CHUNKS_MAX = 1 << 13,
+};
+
+#define SCHEDULER_EPOCH_MAX (UINT32_C(1) << 31) /* of start_epoch; what follows is never reached */
+
+struct scheduler_config {
+        uint32_t slots;
+        uint32_t slot_rows; /* S */
+        uint64_t samples;   /* N */
+};
+
+/* A job as the scheduler sees it. */
+struct scheduler_job {
+        uint32_t id; /* chosen by the caller, unique among attached jobs */
+        uint64_t seed;
+        struct position_plan plan;
+        uint32_t start_epoch;
+        uint64_t start_row;
+        uint32_t max_held; /* batches */
+        uint32_t ahead;    /* slots that jobs who came before it still wait for */
+};
+
+/* Rows [first, first + rows) of `slot`: global rows [row, row + rows) of (seed, epoch). */
+struct scheduler_chunk {
+        uint32_t slot;
+        uint32_t first;
+        uint32_t rows;
+        uint32_t epoch;
+        uint64_t row;
+        uint64_t seed;
+};
+
+struct scheduler_segment {
+        uint32_t slot;
+        uint32_t first;
+        uint32_t rows;
+};
+
+/* A batch handed to a job: all its slots are READY and leased from now on. `segments` lives until the next
+ * call. */
+struct scheduler_delivery {
+        uint32_t job;
+        uint64_t number; /* 0, 1, 2 ... within the job */
+        struct position position;
+        uint32_t n_segments;
+        const struct scheduler_segment *segments;
+};
+
+enum scheduler_error {
+        SCHEDULER_E_FULL = 1, /* rule 2: the minimums alone fill the ring; fault has the numbers */
+        SCHEDULER_E_LATER,    /* rule 2: the minimums fit, but jobs hold more than theirs just now */
+        SCHEDULER_E_UNKNOWN,  /* no such job, batch or chunk; nothing changed */
+};
+
+struct scheduler_counters {
+        uint64_t rows_prepared;
+        uint64_t rows_delivered;
+        uint64_t batches_delivered;
+        uint64_t slots_filled;
+        uint64_t slots_refilled;    /* filled again with rows that were filled before and evicted */
+        uint64_t slots_undelivered; /* evicted without having been delivered to anybody */
+};
+
+enum scheduler_slot_state {
+        SCHEDULER_SLOT_FREE,
+        SCHEDULER_SLOT_FILLING,
+        SCHEDULER_SLOT_READY,
+};
+
+struct scheduler_slot_view {
+        enum scheduler_slot_state state;
+        uint32_t leases;
+        uint32_t epoch;
+        uint64_t index; /* k: holds rows k x S ... */
+        uint64_t seed;
+        uint32_t rows_done;
+        uint32_t rows;
+};
+
+struct scheduler_job_view {
+        struct position next; /* the batch that will be delivered next */
+        uint32_t held;        /* batches delivered and not released */
+        uint32_t ready;       /* whole batches READY beyond those */
+        uint32_t minimum;     /* slots, rule 1 */
+        uint32_t leased;      /* slots */
+        bool waiting;         /* its next batch is due and not READY */
+        uint64_t batches;     /* delivered so far */
+        uint64_t rows;
+};
+
+/* 0, -EINVAL, -ENOMEM. */
+int scheduler_new(struct scheduler **scheduler, const struct scheduler_config *config);
+struct scheduler *scheduler_free(struct scheduler *scheduler);
+
+/* Rule 1: slots this plan needs at worst for the batch it holds and its next. */
+uint32_t scheduler_minimum(const struct scheduler_config *config, const struct position_plan *plan,
+                           uint64_t start_row);
+
+/* Events. `now` is any clock that never falls; it only orders waiting jobs. attach: 0, SCHEDULER_E_FULL or
+ * _LATER, -EINVAL (plan, start, max_held, an id that is attached) or -ENOMEM; the others: 0 or
+ * SCHEDULER_E_UNKNOWN.
+ */
+int scheduler_attach(struct scheduler *scheduler, const struct scheduler_job *job, uint64_t now,
+                     struct fault *fault);
+int scheduler_detach(struct scheduler *scheduler, uint32_t job);
+
+/* The slots that jobs sent away with SCHEDULER_E_LATER wait for, all together. While it is not 0, nobody is
+ * granted more than its minimum, so that releases make room; the caller tries their attach again after each.
+ */
+void scheduler_set_awaited(struct scheduler *scheduler, uint32_t slots);
+
+int scheduler_release(struct scheduler *scheduler, uint32_t job, uint64_t number, uint64_t now);
+int scheduler_chunk_done(struct scheduler *scheduler, uint32_t slot, uint32_t first, uint32_t rows);
+
+/* A chunk will never be finished (its worker died, its sample is bad). The slot gives up the whole filling
+ * once no other chunk of it is out. The caller detaches the jobs of that stream, or the rows are filled
+ * again. */
+int scheduler_chunk_lost(struct scheduler *scheduler, uint32_t slot, uint32_t first, uint32_t rows);
+
+/* Actions: call each until it returns false, after every event. `rows_wanted` bounds the chunk (>= 1),
+ * `workers` is how many share the work: a chunk of a batch somebody waits for is at most its open rows /
+ * workers, rounded up. */
+bool scheduler_next_delivery(struct scheduler *scheduler, uint64_t now, struct scheduler_delivery *delivery);
+bool scheduler_next_chunk(struct scheduler *scheduler, uint32_t rows_wanted, uint32_t workers,
+                          struct scheduler_chunk *chunk);
+
+/* Looking, for status and tests. */
+void scheduler_counters(const struct scheduler *scheduler, struct scheduler_counters *counters);
+int scheduler_view_job(const struct scheduler *scheduler, uint32_t job, struct scheduler_job_view *view);
+void scheduler_view_slot(const struct scheduler *scheduler, uint32_t slot, struct scheduler_slot_view *view);

@@ -1,0 +1,172 @@
+/* SPDX-FileCopyrightText: The pinfeed authors */
+/* SPDX-License-Identifier: Apache-2.0 */
+
+/* Everything is counted by walking from batch to batch and from slot to slot, with no arithmetic to get wrong
+ * and nothing remembered that could be asked: fit for a dozen slots and streams of some dozen batches. */
+
+#include "tests/unit/scheduler-model.h"
+
+#include <string.h>
+
+static uint32_t slots_of(const struct scheduler_config *config, struct position position) {
+        uint32_t n = 0;
+
+        for (uint64_t k = 0; k * config->slot_rows < config->samples; ++k)
+                n += k * config->slot_rows < position.row + position.rows &&
+                     (k + 1) * config->slot_rows > position.row;
+        return n;
+}
+
+uint32_t model_minimum(const struct scheduler_config *config, const struct position_plan *plan,
+                       uint64_t start_row) {
+        struct position held = position_first(plan, 0, start_row);
+        uint32_t worst = 0;
+
+        while (held.epoch < 3) {
+                struct position next = position_next(plan, held);
+                uint32_t n = slots_of(config, held) + slots_of(config, next);
+
+                worst = n > worst ? n : worst;
+                held = next;
+        }
+        return worst;
+}
+
+bool model_covers(const struct model *model, const struct model_job *job, struct position position,
+                  struct model_key key) {
+        uint64_t first = key.index * model->config.slot_rows, end = first + model->config.slot_rows;
+
+        return key.seed == job->job.seed && key.epoch == position.epoch &&
+               first < position.row + position.rows && end > position.row;
+}
+
+/* Batches until `key` is used; the walk ends at the latest when its epoch does. */
+uint64_t model_distance(const struct model *model, const struct model_job *job, struct model_key key) {
+        struct position position = job->next;
+
+        if (key.seed != job->job.seed)
+                return MODEL_NEVER;
+        for (uint64_t n = 0; position.epoch <= key.epoch; ++n) {
+                if (model_covers(model, job, position, key))
+                        return n;
+                position = position_next(&job->job.plan, position);
+        }
+        return MODEL_NEVER;
+}
+
+uint64_t model_use(const struct model *model, struct model_key key) {
+        uint64_t least = MODEL_NEVER;
+
+        for (uint32_t i = 0; i < model->n_jobs; ++i) {
+                uint64_t distance = model_distance(model, &model->jobs[i], key);
+
+                if (distance != MODEL_NEVER && distance + !model->jobs[i].due < least)
+                        least = distance + !model->jobs[i].due;
+        }
+        return least;
+}
+
+uint32_t model_leased(const struct model *model, const struct model_job *job) {
+        uint32_t n = 0;
+
+        for (uint32_t i = 0; i < model->config.slots; ++i)
+                n += job->leases[i] > 0;
+        return n;
+}
+
+struct model_slot *model_find(struct model *model, struct model_key key) {
+        for (uint32_t i = 0; i < model->config.slots; ++i) {
+                struct model_slot *slot = &model->slots[i];
+
+                if (slot->state != SCHEDULER_SLOT_FREE && slot->key.seed == key.seed &&
+                    slot->key.epoch == key.epoch && slot->key.index == key.index)
+                        return slot;
+        }
+        return NULL;
+}
+
+uint32_t model_leased_with_next(const struct model *model, const struct model_job *job) {
+        uint32_t n = model_leased(model, job) + slots_of(&model->config, job->next);
+
+        for (uint32_t i = 0; i < model->config.slots; ++i)
+                n -= job->leases[i] > 0 && model_covers(model, job, job->next, model->slots[i].key);
+        return n;
+}
+
+static uint32_t demand_of(const struct model_job *job, uint32_t leased) {
+        return leased > job->minimum ? leased : job->minimum;
+}
+
+uint64_t model_demand(const struct model *model) {
+        uint64_t sum = 0;
+
+        for (uint32_t i = 0; i < model->n_jobs; ++i)
+                sum += demand_of(&model->jobs[i], model_leased(model, &model->jobs[i]));
+        return sum;
+}
+
+uint32_t model_slot_leases(const struct model *model, uint32_t slot) {
+        uint32_t n = 0;
+
+        for (uint32_t i = 0; i < model->n_jobs; ++i)
+                n += model->jobs[i].leases[slot] > 0;
+        return n;
+}
+
+bool model_is_idle(const struct model *model, uint32_t slot) {
+        return model->slots[slot].state == SCHEDULER_SLOT_READY && model_slot_leases(model, slot) == 0;
+}
+
+static bool is_ready(struct model *model, const struct model_job *job, struct position position) {
+        for (uint64_t k = 0; k * model->config.slot_rows < model->config.samples; ++k) {
+                struct model_key key = {job->job.seed, position.epoch, k};
+                const struct model_slot *slot = model_find(model, key);
+
+                if (model_covers(model, job, position, key) && (!slot || slot->state != SCHEDULER_SLOT_READY))
+                        return false;
+        }
+        return true;
+}
+
+bool model_is_ready(struct model *model, const struct model_job *job) {
+        return is_ready(model, job, job->next);
+}
+
+uint32_t model_count_ready(struct model *model, const struct model_job *job) {
+        struct position position = job->next;
+        uint32_t n = 0;
+
+        while (is_ready(model, job, position)) {
+                position = position_next(&job->job.plan, position);
+                ++n;
+        }
+        return n;
+}
+
+bool model_within_minimum(const struct model *model, const struct model_job *job) {
+        return job->n_held < job->job.max_held && model_leased_with_next(model, job) <= job->minimum;
+}
+
+void model_choose_due(struct model *model) {
+        uint64_t demand = model_demand(model);
+
+        for (uint32_t i = 0; i < model->n_jobs; ++i) {
+                struct model_job *job = &model->jobs[i];
+                uint64_t more = demand_of(job, model_leased_with_next(model, job)) -
+                                demand_of(job, model_leased(model, job));
+
+                job->due = job->n_held < job->job.max_held &&
+                           (more == 0 || demand + more + model->awaited <= model->config.slots);
+                if (job->due)
+                        demand += more;
+        }
+}
+
+/* Moves the job to the end of the line; returns where it is now. */
+struct model_job *model_wait(struct model *model, struct model_job *job) {
+        struct model_job *last = &model->jobs[model->n_jobs - 1], moved = *job;
+
+        memmove(job, job + 1, (size_t)((char *)last - (char *)job));
+        *last = moved;
+        return last;
+}

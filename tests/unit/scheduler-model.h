@@ -1,0 +1,79 @@
+#pragma once
+/* SPDX-FileCopyrightText: The pinfeed authors */
+/* SPDX-License-Identifier: Apache-2.0 */
+
+/* The scheduler's rules once more, naively: what the simulation holds against it. */
+
+#include "daemon/scheduler.h"
+
+enum {
+        MODEL_SLOTS_MAX = 16,
+        MODEL_JOBS_MAX = 6,
+        MODEL_HELD_MAX = 6,
+        MODEL_CHUNKS_MAX = 8,
+};
+
+#define MODEL_NEVER UINT64_MAX
+
+struct model_key {
+        uint64_t seed;
+        uint32_t epoch;
+        uint64_t index;
+};
+
+struct model_held {
+        uint64_t number;
+        uint32_t n_slots;
+        uint32_t slots[MODEL_SLOTS_MAX];
+};
+
+struct model_job {
+        struct scheduler_job job;
+        struct position next;
+        uint64_t number;
+        uint32_t minimum;
+        uint32_t n_held;
+        struct model_held held[MODEL_HELD_MAX];
+        uint32_t leases[MODEL_SLOTS_MAX];
+        bool due;
+        uint64_t patience; /* chunks finished while it waited for a batch within its minimum */
+        uint32_t laziness; /* 0: releases at once; else in one of so many rounds */
+};
+
+struct model_slot {
+        enum scheduler_slot_state state;
+        struct model_key key;
+        uint32_t rows;
+        uint32_t assigned;
+        uint32_t done;
+        uint32_t out;
+        bool lost;
+};
+
+struct model {
+        struct scheduler_config config;
+        uint32_t awaited; /* as scheduler_set_awaited */
+        uint32_t n_jobs;
+        struct model_job jobs[MODEL_JOBS_MAX]; /* the longest waiting first */
+        struct model_slot slots[MODEL_SLOTS_MAX];
+        uint32_t n_chunks;
+        struct scheduler_chunk chunks[MODEL_CHUNKS_MAX];
+};
+
+uint32_t model_minimum(const struct scheduler_config *config, const struct position_plan *plan,
+                       uint64_t start_row);
+uint32_t model_leased(const struct model *model, const struct model_job *job);
+uint32_t model_leased_with_next(const struct model *model, const struct model_job *job);
+uint64_t model_demand(const struct model *model);
+uint32_t model_slot_leases(const struct model *model, uint32_t slot);
+uint64_t model_distance(const struct model *model, const struct model_job *job, struct model_key key);
+uint64_t model_use(const struct model *model, struct model_key key);
+struct model_slot *model_find(struct model *model, struct model_key key);
+bool model_covers(const struct model *model, const struct model_job *job, struct position position,
+                  struct model_key key);
+bool model_is_idle(const struct model *model, uint32_t slot);
+bool model_is_ready(struct model *model, const struct model_job *job);
+uint32_t model_count_ready(struct model *model, const struct model_job *job);
+bool model_within_minimum(const struct model *model, const struct model_job *job);
+void model_choose_due(struct model *model);
+struct model_job *model_wait(struct model *model, struct model_job *job);

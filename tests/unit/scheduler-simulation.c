@@ -1,0 +1,574 @@
+/* SPDX-FileCopyrightText: The pinfeed authors */
+/* SPDX-License-Identifier: Apache-2.0 */
+
+/* A life is a small random ring with some workers, and a sequence of random events. After each event every
+ * delivery is taken, idle workers get chunks, and then all that can be seen from outside is compared with the
+ * model:
+ *
+ *   outcomes  every job gets exactly its batches in order, from READY slots that hold those rows; a slot has
+ * one filling at a time, its rows go out once and in order; what is leased stays; if no chunk is out and
+ * there is none, no job is left that could take a batch within its minimum; nobody waits for ever; in a
+ * steady run fills are delivered; rules     who is admitted; who is granted a lease, and before whom; what is
+ * filled first; what is evicted.
+ *
+ * The rules are left out of the comparison when one of them is left out of the scheduler on purpose, since
+ * then the outcomes shall tell. The first breach ends a life. */
+
+#include "tests/unit/scheduler-simulation.h"
+
+#include "daemon/scheduler-internal.h"
+#include "tests/unit/scheduler-model.h"
+
+#include <stdarg.h>
+#include <stdio.h>
+#include <string.h>
+
+enum {
+        PATIENCE_MAX = 300, /* chunks finished; the worst that the unbroken scheduler needed in 2 million
+                               events was 53 */
+};
+
+struct simulation {
+        const struct simulation_options *options;
+        struct simulation_result *result;
+        struct scheduler *scheduler;
+        struct model model;
+        uint64_t random;
+        uint32_t workers;
+        uint32_t next_id;
+        uint64_t now;
+        struct scheduler_job awaited;      /* while model.awaited is not 0 */
+        struct scheduler_counters counted; /* steady: at the end of the warm-up */
+};
+
+/* splitmix64, for the dice only */
+static uint64_t draw(struct simulation *sim) {
+        uint64_t z = sim->random += UINT64_C(0x9e3779b97f4a7c15);
+
+        z = (z ^ (z >> 30)) * UINT64_C(0xbf58476d1ce4e5b9);
+        z = (z ^ (z >> 27)) * UINT64_C(0x94d049bb133111eb);
+        return z ^ (z >> 31);
+}
+
+static uint32_t between(struct simulation *sim, uint32_t least, uint32_t most) {
+        return least + (uint32_t)(draw(sim) % (most - least + 1));
+}
+
+static bool chance(struct simulation *sim, uint32_t of) {
+        return draw(sim) % of == 0;
+}
+
+__attribute__((format(printf, 2, 3))) static void breach(struct simulation *sim, const char *format, ...) {
+        char text[sizeof(sim->result->breach) - 64];
+        va_list args;
+
+        if (sim->result->breach[0])
+                return;
+        va_start(args, format);
+        vsnprintf(text, sizeof(text), format, args);
+        va_end(args);
+        snprintf(sim->result->breach, sizeof(sim->result->breach), "%s (life %llu, event %u)", text,
+                 (unsigned long long)sim->options->seed, sim->result->events);
+}
+
+static struct model_key key_of(const struct scheduler_config *config, const struct scheduler_chunk *chunk) {
+        return (struct model_key){chunk->seed, chunk->epoch, chunk->row / config->slot_rows};
+}
+
+/* ---- deliveries ---- */
+
+static struct model_job *find_job(struct model *model, uint32_t id) {
+        for (uint32_t i = 0; i < model->n_jobs; ++i)
+                if (model->jobs[i].job.id == id)
+                        return &model->jobs[i];
+        return NULL;
+}
+
+static void check_segments(struct simulation *sim, const struct model_job *job,
+                           const struct scheduler_delivery *delivery) {
+        uint64_t row = delivery->position.row;
+
+        for (uint32_t i = 0; i < delivery->n_segments; ++i) {
+                const struct scheduler_segment *segment = &delivery->segments[i];
+                const struct model_slot *slot = &sim->model.slots[segment->slot];
+
+                if (slot->state != SCHEDULER_SLOT_READY)
+                        breach(sim, "job %u was given slot %u, which is not READY", job->job.id,
+                               segment->slot);
+                if (slot->key.seed != job->job.seed || slot->key.epoch != delivery->position.epoch ||
+                    slot->key.index * sim->model.config.slot_rows + segment->first != row ||
+                    segment->rows == 0 || segment->first + segment->rows > slot->rows)
+                        breach(sim, "job %u was given other rows than %llu ...", job->job.id,
+                               (unsigned long long)row);
+                row += segment->rows;
+        }
+        if (row != delivery->position.row + delivery->position.rows)
+                breach(sim, "job %u was not given the whole batch", job->job.id);
+}
+
+static void check_turn(struct simulation *sim, const struct model_job *job) {
+        if (!job->due)
+                breach(sim, "rule 3: job %u was granted a batch out of turn", job->job.id);
+        for (const struct model_job *other = sim->model.jobs; other != job; ++other)
+                if (other->due && model_is_ready(&sim->model, other))
+                        breach(sim, "job %u was served before job %u, which waited longer", job->job.id,
+                               other->job.id);
+}
+
+static void take_delivery(struct simulation *sim, const struct scheduler_delivery *delivery) {
+        struct model_job *job = find_job(&sim->model, delivery->job);
+        struct model_held *held;
+
+        ++sim->result->deliveries;
+        if (!job || delivery->number != job->number || delivery->position.epoch != job->next.epoch ||
+            delivery->position.row != job->next.row || delivery->position.rows != job->next.rows) {
+                breach(sim, "job %u got another batch than its next", delivery->job);
+                return;
+        }
+        if (job->n_held >= job->job.max_held) {
+                breach(sim, "job %u got more batches than it may hold", delivery->job);
+                return;
+        }
+        check_segments(sim, job, delivery);
+        if (!sim->options->outcomes_only)
+                check_turn(sim, job);
+        held = &job->held[job->n_held++];
+        *held = (struct model_held){.number = job->number++};
+        for (uint32_t i = 0; i < delivery->n_segments; ++i) {
+                held->slots[held->n_slots++] = delivery->segments[i].slot;
+                ++job->leases[delivery->segments[i].slot];
+        }
+        job->next = position_next(&job->job.plan, job->next);
+        job->patience = 0;
+        model_wait(&sim->model, job);
+        model_choose_due(&sim->model);
+        if (!sim->options->outcomes_only && model_demand(&sim->model) > sim->model.config.slots)
+                breach(sim, "rule 3: leases exceed the ring");
+}
+
+/* ---- chunks ---- */
+
+/* Could a slot be had for a due batch? */
+static bool slot_to_be_had(const struct model *model) {
+        for (uint32_t i = 0; i < model->config.slots; ++i)
+                if (model->slots[i].state == SCHEDULER_SLOT_FREE ||
+                    (model_is_idle(model, i) && model_use(model, model->slots[i].key) > 0))
+                        return true;
+        return false;
+}
+
+/* Does the job's next batch need work that could be handed out? */
+static bool has_work(struct model *model, const struct model_job *job, bool to_be_had) {
+        for (uint64_t k = 0; k * model->config.slot_rows < model->config.samples; ++k) {
+                struct model_key key = {job->job.seed, job->next.epoch, k};
+                const struct model_slot *slot = model_find(model, key);
+
+                if (!model_covers(model, job, job->next, key))
+                        continue;
+                if (slot ? slot->state == SCHEDULER_SLOT_FILLING && !slot->lost && slot->assigned < slot->rows
+                         : to_be_had)
+                        return true;
+        }
+        return false;
+}
+
+/* Are all slots resident that this job uses before `use`? */
+static bool all_begun(struct model *model, const struct model_job *job, uint64_t use) {
+        struct position position = job->next;
+
+        for (uint64_t n = !job->due; n < use; ++n) {
+                for (uint64_t k = 0; k * model->config.slot_rows < model->config.samples; ++k) {
+                        struct model_key key = {job->job.seed, position.epoch, k};
+
+                        if (model_covers(model, job, position, key) && !model_find(model, key))
+                                return false;
+                }
+                position = position_next(&job->job.plan, position);
+        }
+        return true;
+}
+
+/* A slot is begun only when nothing that is used sooner is missing, nothing that is used as soon has open
+ * rows. */
+static void check_beginning(struct simulation *sim, struct model_key key) {
+        uint64_t use = model_use(&sim->model, key);
+
+        for (uint32_t i = 0; i < sim->model.n_jobs; ++i)
+                if (!all_begun(&sim->model, &sim->model.jobs[i], use))
+                        breach(sim, "a slot was begun before one that job %u uses sooner",
+                               sim->model.jobs[i].job.id);
+        for (uint32_t i = 0; i < sim->model.config.slots; ++i) {
+                const struct model_slot *slot = &sim->model.slots[i];
+
+                if (use > 0 && slot->state == SCHEDULER_SLOT_FILLING && !slot->lost &&
+                    slot->assigned < slot->rows && model_use(&sim->model, slot->key) <= use)
+                        breach(sim, "a slot was begun while slot %u had open rows", i);
+        }
+}
+
+/* Rule 4: due batches first, the one that has waited longest before all. As things were before the chunk. */
+static void check_urgency(struct simulation *sim, struct model_key key) {
+        bool to_be_had = slot_to_be_had(&sim->model);
+
+        if (!model_find(&sim->model, key))
+                check_beginning(sim, key);
+
+        for (uint32_t i = 0; i < sim->model.n_jobs; ++i) {
+                const struct model_job *job = &sim->model.jobs[i];
+
+                if (!job->due)
+                        continue;
+                if (model_covers(&sim->model, job, job->next, key))
+                        return;
+                if (has_work(&sim->model, job, to_be_had))
+                        breach(sim, "rule 4: something was filled before the due batch of job %u",
+                               job->job.id);
+        }
+        if (model_use(&sim->model, key) == MODEL_NEVER)
+                breach(sim, "a slot is filled for nobody");
+}
+
+/* Rule 5, before slot `number` is used again for `key`. */
+static void check_eviction(struct simulation *sim, uint32_t number, struct model_key key) {
+        uint64_t use = model_use(&sim->model, sim->model.slots[number].key);
+
+        if (use == 0)
+                breach(sim, "rule 4: a slot of a due batch was evicted");
+        if (use <= model_use(&sim->model, key))
+                breach(sim, "rule 5: a slot was evicted for one that is used no sooner");
+        for (uint32_t i = 0; i < sim->model.config.slots; ++i) {
+                if (sim->model.slots[i].state == SCHEDULER_SLOT_FREE)
+                        breach(sim, "a slot was evicted while another was FREE");
+                if (model_is_idle(&sim->model, i) && model_use(&sim->model, sim->model.slots[i].key) > use)
+                        breach(sim, "rule 5: the slot that was evicted was not the one used last");
+        }
+}
+
+static void start_filling(struct simulation *sim, const struct scheduler_chunk *chunk) {
+        struct model_slot *slot = &sim->model.slots[chunk->slot];
+        struct model_key key = key_of(&sim->model.config, chunk);
+        uint64_t left = sim->model.config.samples - key.index * sim->model.config.slot_rows;
+
+        if (model_find(&sim->model, key))
+                breach(sim, "a key is filled into a second slot");
+        if (slot->state == SCHEDULER_SLOT_FILLING || slot->out > 0)
+                breach(sim, "slot %u has two fillings", chunk->slot);
+        if (model_slot_leases(&sim->model, chunk->slot) > 0)
+                breach(sim, "slot %u was filled again while leased", chunk->slot);
+        if (slot->state == SCHEDULER_SLOT_READY) {
+                ++sim->result->evictions;
+                if (!sim->options->outcomes_only)
+                        check_eviction(sim, chunk->slot, key);
+        }
+        *slot = (struct model_slot){.state = SCHEDULER_SLOT_FILLING, .key = key};
+        slot->rows = left < sim->model.config.slot_rows ? (uint32_t)left : sim->model.config.slot_rows;
+}
+
+static void take_chunk(struct simulation *sim, const struct scheduler_chunk *chunk, uint32_t wanted) {
+        struct model_slot *slot = &sim->model.slots[chunk->slot];
+        struct model_key key = key_of(&sim->model.config, chunk);
+        uint32_t undone, share;
+
+        ++sim->result->chunks;
+        if (!sim->options->outcomes_only)
+                check_urgency(sim, key);
+        if (slot->state != SCHEDULER_SLOT_FILLING || slot->key.seed != key.seed ||
+            slot->key.epoch != key.epoch || slot->key.index != key.index)
+                start_filling(sim, chunk);
+        if (slot->lost || chunk->first != slot->assigned || chunk->rows == 0 ||
+            chunk->first + chunk->rows > slot->rows ||
+            chunk->row != key.index * sim->model.config.slot_rows + chunk->first)
+                breach(sim, "slot %u: not the rows that come next", chunk->slot);
+        undone = slot->rows - slot->done;
+        share = (undone + sim->workers - 1) / sim->workers;
+        if (chunk->rows > wanted ||
+            (!sim->options->outcomes_only && model_use(&sim->model, key) == 0 && chunk->rows > share))
+                breach(sim, "a chunk of %u rows is too large", chunk->rows);
+        slot->assigned += chunk->rows;
+        ++slot->out;
+        sim->model.chunks[sim->model.n_chunks++] = *chunk;
+}
+
+/* What is being filled for nobody is given up, once no chunk of it is out, unless it is handed out whole. */
+static void give_up_unwanted(struct simulation *sim) {
+        for (uint32_t i = 0; i < sim->model.config.slots; ++i) {
+                struct model_slot *slot = &sim->model.slots[i];
+
+                if (slot->state == SCHEDULER_SLOT_FILLING && slot->out == 0 &&
+                    (slot->lost ||
+                     (slot->assigned < slot->rows && model_use(&sim->model, slot->key) == MODEL_NEVER)))
+                        slot->state = SCHEDULER_SLOT_FREE;
+        }
+}
+
+static void end_chunk(struct simulation *sim, bool lost) {
+        uint32_t i = between(sim, 0, sim->model.n_chunks - 1);
+        struct scheduler_chunk chunk = sim->model.chunks[i];
+        struct model_slot *slot = &sim->model.slots[chunk.slot];
+        int r;
+
+        sim->model.chunks[i] = sim->model.chunks[--sim->model.n_chunks];
+        --slot->out;
+        if (lost) {
+                slot->lost = true;
+                r = scheduler_chunk_lost(sim->scheduler, chunk.slot, chunk.first, chunk.rows);
+        } else {
+                slot->done += chunk.rows;
+                if (slot->done == slot->rows)
+                        slot->state = SCHEDULER_SLOT_READY;
+                r = scheduler_chunk_done(sim->scheduler, chunk.slot, chunk.first, chunk.rows);
+        }
+        if (r != 0)
+                breach(sim, "a chunk that is out is unknown");
+        give_up_unwanted(sim);
+        for (uint32_t j = 0; j < sim->model.n_jobs; ++j) {
+                struct model_job *job = &sim->model.jobs[j];
+
+                if (lost || !model_within_minimum(&sim->model, job))
+                        job->patience = 0;
+                else if (++job->patience > PATIENCE_MAX)
+                        breach(sim, "job %u starves", job->job.id);
+                if (job->patience > sim->result->patience)
+                        sim->result->patience = job->patience;
+        }
+}
+
+/* ---- jobs ---- */
+
+static struct scheduler_job draw_job(struct simulation *sim) {
+        const struct scheduler_config *config = &sim->model.config;
+        struct scheduler_job job = {.id = ++sim->next_id, .seed = between(sim, 1, chance(sim, 3) ? 3 : 1)};
+
+        job.plan = (struct position_plan){.samples = config->samples, .world_size = 1};
+        job.plan.last_batch = chance(sim, 2) ? LAST_BATCH_SHORT : LAST_BATCH_DROP;
+        job.plan.batch_size = chance(sim, 2) ? config->slot_rows : between(sim, 1, config->slot_rows * 5 / 2);
+        if (job.plan.batch_size > config->samples)
+                job.plan.last_batch = LAST_BATCH_SHORT;
+        if (!sim->options->steady && chance(sim, 3)) {
+                job.start_epoch = between(sim, 0, 2);
+                job.start_row = between(sim, 0, (uint32_t)config->samples - 1);
+                if (chance(sim, 2))
+                        job.start_row -= job.start_row % config->slot_rows;
+        }
+        job.max_held = between(sim, 1, MODEL_HELD_MAX);
+        return job;
+}
+
+/* Rule 2 as DESIGN tells it, with the wait for what others hold beyond their minimum. */
+static int expected_admission(const struct simulation *sim, uint32_t minimum) {
+        uint64_t entitled = minimum;
+
+        for (uint32_t i = 0; i < sim->model.n_jobs; ++i)
+                entitled += sim->model.jobs[i].minimum;
+        if (entitled > sim->model.config.slots)
+                return SCHEDULER_E_FULL;
+        return model_demand(&sim->model) + minimum > sim->model.config.slots ? SCHEDULER_E_LATER : 0;
+}
+
+/* A job that has to wait is announced, or gives up. */
+static void set_awaited(struct simulation *sim, uint32_t slots) {
+        scheduler_set_awaited(sim->scheduler, slots);
+        sim->model.awaited = slots;
+}
+
+static void attach(struct simulation *sim) {
+        struct scheduler_job job = sim->model.awaited > 0 ? sim->awaited : draw_job(sim);
+        uint32_t minimum = model_minimum(&sim->model.config, &job.plan, job.start_row);
+        struct model_job *its;
+        int r;
+
+        if (sim->model.n_jobs == MODEL_JOBS_MAX)
+                return;
+        /* With the rules broken on purpose, what can never run is still not let in: it would prove nothing.
+         */
+        if (sim->options->outcomes_only && minimum > sim->model.config.slots)
+                return;
+        r = scheduler_attach(sim->scheduler, &job, ++sim->now, NULL);
+        if (!sim->options->outcomes_only && r != expected_admission(sim, minimum))
+                breach(sim, "rule 2: attach gave %d instead of %d", r, expected_admission(sim, minimum));
+        sim->awaited = job;
+        set_awaited(sim, r == SCHEDULER_E_LATER && !chance(sim, 8) ? minimum : 0);
+        if (r != 0)
+                return;
+        its = &sim->model.jobs[sim->model.n_jobs++];
+        *its = (struct model_job){.job = job, .minimum = minimum};
+        its->next = position_first(&job.plan, job.start_epoch, job.start_row);
+        its->laziness = chance(sim, 2) ? 0 : between(sim, 1, 4);
+}
+
+static void detach(struct simulation *sim) {
+        struct model_job *job = &sim->model.jobs[between(sim, 0, sim->model.n_jobs - 1)];
+
+        if (scheduler_detach(sim->scheduler, job->job.id) != 0)
+                breach(sim, "an attached job is unknown");
+        model_wait(&sim->model, job);
+        --sim->model.n_jobs;
+        give_up_unwanted(sim);
+}
+
+static void release(struct simulation *sim, struct model_job *job) {
+        uint32_t i = chance(sim, 4) ? between(sim, 0, job->n_held - 1) : 0;
+        struct model_held held = job->held[i];
+        bool was_full = job->n_held == job->job.max_held;
+
+        if (scheduler_release(sim->scheduler, job->job.id, held.number, ++sim->now) != 0)
+                breach(sim, "a held batch is unknown");
+        memmove(&job->held[i], &job->held[i + 1], (job->n_held - i - 1) * sizeof(held));
+        --job->n_held;
+        for (uint32_t j = 0; j < held.n_slots; ++j)
+                --job->leases[held.slots[j]];
+        if (was_full)
+                model_wait(&sim->model, job);
+}
+
+static void release_some(struct simulation *sim) {
+        uint32_t ids[MODEL_JOBS_MAX], n = sim->model.n_jobs;
+
+        for (uint32_t i = 0; i < n; ++i)
+                ids[i] = sim->model.jobs[i].job.id;
+        for (uint32_t i = 0; i < n; ++i) {
+                struct model_job *job = find_job(&sim->model, ids[i]);
+
+                if (job->n_held > 0 && (job->laziness == 0 || chance(sim, 2 * job->laziness)))
+                        release(sim, job);
+        }
+}
+
+/* What was never given: nothing may change, which check_views sees. */
+static void talk_nonsense(struct simulation *sim) {
+        const struct model_job *job = sim->model.n_jobs > 0 ? &sim->model.jobs[0] : NULL;
+
+        if (scheduler_release(sim->scheduler, sim->next_id + 1, 0, ++sim->now) != SCHEDULER_E_UNKNOWN ||
+            scheduler_detach(sim->scheduler, sim->next_id + 1) != SCHEDULER_E_UNKNOWN ||
+            scheduler_chunk_done(sim->scheduler, 0, 0, sim->model.config.slot_rows + 1) !=
+                    SCHEDULER_E_UNKNOWN ||
+            scheduler_chunk_lost(sim->scheduler, sim->model.config.slots, 0, 1) != SCHEDULER_E_UNKNOWN)
+                breach(sim, "nonsense was accepted");
+        if (job &&
+            scheduler_release(sim->scheduler, job->job.id, job->number, ++sim->now) != SCHEDULER_E_UNKNOWN)
+                breach(sim, "a batch of the future was released");
+        if (job && job->number > 0 && job->n_held == 0 &&
+            scheduler_release(sim->scheduler, job->job.id, job->number - 1, ++sim->now) !=
+                    SCHEDULER_E_UNKNOWN)
+                breach(sim, "a batch was released twice");
+}
+
+/* ---- after every event ---- */
+
+static void check_views(struct simulation *sim) {
+        for (uint32_t i = 0; i < sim->model.config.slots; ++i) {
+                const struct model_slot *slot = &sim->model.slots[i];
+                struct scheduler_slot_view view;
+
+                scheduler_view_slot(sim->scheduler, i, &view);
+                if (view.state != slot->state)
+                        breach(sim, "slot %u is in state %d, not %d", i, (int)view.state, (int)slot->state);
+                if (slot->state == SCHEDULER_SLOT_FREE)
+                        continue;
+                if (view.rows != slot->rows || view.rows_done != slot->done ||
+                    view.leases != model_slot_leases(&sim->model, i) || view.index != slot->key.index)
+                        breach(sim, "slot %u is not what it should be", i);
+        }
+        for (uint32_t i = 0; i < sim->model.n_jobs; ++i) {
+                const struct model_job *job = &sim->model.jobs[i];
+                struct scheduler_job_view view;
+
+                if (scheduler_view_job(sim->scheduler, job->job.id, &view) != 0 || view.held != job->n_held ||
+                    view.leased != model_leased(&sim->model, job) || view.batches != job->number ||
+                    view.ready != model_count_ready(&sim->model, job))
+                        breach(sim, "job %u is not what it should be", job->job.id);
+                if (!sim->options->outcomes_only &&
+                    view.waiting != (job->due && !model_is_ready(&sim->model, job)))
+                        breach(sim, "job %u: waiting is %d", job->job.id, view.waiting);
+        }
+}
+
+static void pump(struct simulation *sim) {
+        struct scheduler_delivery delivery;
+        struct scheduler_chunk chunk;
+        bool work = true;
+
+        model_choose_due(&sim->model);
+        while (!sim->result->breach[0] && scheduler_next_delivery(sim->scheduler, ++sim->now, &delivery))
+                take_delivery(sim, &delivery);
+        while (!sim->result->breach[0] && work && sim->model.n_chunks < sim->workers) {
+                uint32_t wanted = between(sim, 1, sim->model.config.slot_rows);
+
+                work = scheduler_next_chunk(sim->scheduler, wanted, sim->workers, &chunk);
+                if (work)
+                        take_chunk(sim, &chunk, wanted);
+        }
+        for (uint32_t i = 0; i < sim->model.n_jobs; ++i)
+                if (sim->model.n_chunks == 0 && model_within_minimum(&sim->model, &sim->model.jobs[i]))
+                        breach(sim, "no progress: job %u could take a batch, and nobody works",
+                               sim->model.jobs[i].job.id);
+        check_views(sim);
+}
+
+static void random_event(struct simulation *sim) {
+        uint32_t dice = between(sim, 0, 99);
+
+        if (dice < 3)
+                attach(sim);
+        else if (dice < 5 && sim->model.n_jobs > 0)
+                detach(sim);
+        else if (dice < 6 && sim->model.n_chunks > 0)
+                end_chunk(sim, true);
+        else if (dice < 8)
+                talk_nonsense(sim);
+        else if (dice < 45)
+                release_some(sim);
+        else if (sim->model.n_chunks > 0)
+                end_chunk(sim, false);
+}
+
+/* Bound by the workers: jobs release between any two chunks, the lazy ones less often. */
+static void steady_event(struct simulation *sim) {
+        if (sim->result->events % 2 == 0)
+                release_some(sim);
+        else if (sim->model.n_chunks > 0)
+                end_chunk(sim, false);
+}
+
+static void begin(struct simulation *sim) {
+        struct scheduler_config *config = &sim->model.config;
+
+        config->slots = between(sim, 2, 12);
+        config->slot_rows = between(sim, 1, 8);
+        config->samples = between(sim, 1, config->slot_rows * 10);
+        sim->workers = between(sim, 1, 4);
+        if (scheduler_new(&sim->scheduler, config) < 0) {
+                breach(sim, "no scheduler");
+                return;
+        }
+        sim->scheduler->sabotage = sim->options->sabotage;
+        for (uint32_t i = 0; sim->options->steady && i < MODEL_JOBS_MAX; ++i)
+                attach(sim);
+}
+
+static void finish(struct simulation *sim) {
+        struct scheduler_counters now;
+
+        scheduler_counters(sim->scheduler, &now);
+        sim->result->filled = now.slots_filled - sim->counted.slots_filled;
+        sim->result->undelivered = now.slots_undelivered - sim->counted.slots_undelivered;
+        scheduler_free(sim->scheduler);
+}
+
+void simulation_run(struct simulation_result *result, const struct simulation_options *options) {
+        struct simulation sim = {.options = options, .result = result, .random = options->seed};
+
+        *result = (struct simulation_result){0};
+        begin(&sim);
+        while (!result->breach[0] && result->events < options->events) {
+                ++result->events;
+                if (options->steady)
+                        steady_event(&sim);
+                else
+                        random_event(&sim);
+                pump(&sim);
+                if (result->events == options->events / 4)
+                        scheduler_counters(sim.scheduler, &sim.counted);
+        }
+        finish(&sim);
+}

@@ -1,0 +1,506 @@
+/* SPDX-FileCopyrightText: The pinfeed authors */
+/* SPDX-License-Identifier: Apache-2.0 */
+
+/* The scheduler: random lives against the model, each of the five rules left out in turn (which must show in
+ * what jobs get, or the rule would not be needed), the bound of rule 1 against counting, how much sharing
+ * saves, how large chunks are, what misuse does. Throughput is printed, not judged. */
+
+#include "base/clock.h"
+#include "base/fault.h"
+#include "daemon/scheduler-internal.h"
+#include "tests/unit/scheduler-model.h"
+#include "tests/unit/scheduler-simulation.h"
+
+#include <check.h>
+#include <errno.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+#include <sys/resource.h>
+
+/* For inner loops: an assertion of Check costs a system call. */
+static void must(bool condition) {
+        if (!condition)
+                ck_abort_msg("a step that must work did not");
+}
+
+/* ---- random lives ---- */
+
+struct lives {
+        unsigned first, last; /* seeds */
+        unsigned sabotage;
+        uint32_t events; /* each */
+        bool steady, outcomes_only;
+};
+
+/* Adds up the lives; stops at the first breach. */
+static struct simulation_result live(struct lives lives) {
+        struct simulation_result sum = {0}, one;
+
+        for (unsigned seed = lives.first; seed <= lives.last && !sum.breach[0]; ++seed) {
+                struct simulation_options options = {.seed = seed,
+                                                     .events = lives.events,
+                                                     .sabotage = lives.sabotage,
+                                                     .steady = lives.steady,
+                                                     .outcomes_only = lives.outcomes_only};
+
+                simulation_run(&one, &options);
+                memcpy(sum.breach, one.breach, sizeof(sum.breach));
+                sum.events += one.events;
+                sum.deliveries += one.deliveries;
+                sum.chunks += one.chunks;
+                sum.evictions += one.evictions;
+                sum.filled += one.filled;
+                sum.undelivered += one.undelivered;
+                sum.patience = one.patience > sum.patience ? one.patience : sum.patience;
+        }
+        return sum;
+}
+
+static double in_vain(const struct simulation_result *result) {
+        return result->filled > 0 ? 100.0 * (double)result->undelivered / (double)result->filled : 0;
+}
+
+static void tell(const char *what, const struct simulation_result *result) {
+        printf("# %s: %u events, %u deliveries, %u chunks, %u evictions, longest wait %llu chunks\n", what,
+               result->events, result->deliveries, result->chunks, result->evictions,
+               (unsigned long long)result->patience);
+}
+
+START_TEST(test_random_lives) {
+        unsigned n = getenv("PINFEED_TEST_QUICK") ? 40 : 400;
+        struct simulation_result result = live((struct lives){1, n, 0, 1000, false, false});
+
+        tell("random lives", &result);
+        ck_assert_str_eq(result.breach, "");
+        ck_assert_uint_ge(result.events, n * 750);
+        ck_assert_uint_ge(result.deliveries, result.events / 10);
+}
+END_TEST
+
+START_TEST(test_steady_lives) {
+        unsigned n = getenv("PINFEED_TEST_QUICK") ? 30 : 120;
+        struct simulation_result result = live((struct lives){1, n, 0, 2000, true, false});
+
+        tell("steady lives", &result);
+        printf("# steady lives: %.2f %% of the slots filled after the first quarter were filled in vain\n",
+               in_vain(&result));
+        ck_assert_str_eq(result.breach, "");
+        ck_assert_double_lt(in_vain(&result), 3);
+}
+END_TEST
+
+static const struct {
+        const char *name;
+        unsigned sabotage;
+} rules[] = {
+        {"none", 0},
+        {"1, minimum", SCHEDULER_WITHOUT_MINIMUM},
+        {"2, admission", SCHEDULER_WITHOUT_ADMISSION},
+        {"3, leases", SCHEDULER_WITHOUT_LEASES},
+        {"4, due", SCHEDULER_WITHOUT_DUE},
+        {"5, eviction", SCHEDULER_WITHOUT_EVICTION},
+};
+
+/* What a user would notice: a breach of outcomes, or slots filled in vain. */
+START_TEST(test_rule_left_out) {
+        unsigned sabotage = rules[_i].sabotage;
+        struct simulation_result wild = live((struct lives){1, 60, sabotage, 1000, false, true});
+        struct simulation_result steady = live((struct lives){1, 60, sabotage, 2000, true, true});
+        const char *breach = wild.breach[0] ? wild.breach : steady.breach;
+        char text[64] = "";
+
+        if (!breach[0] && in_vain(&steady) > 3) {
+                snprintf(text, sizeof(text), "%.1f %% of the slots were filled in vain", in_vain(&steady));
+                breach = text;
+        }
+        printf("# without rule %s: %s\n", rules[_i].name, breach[0] ? breach : "no breach");
+        if (sabotage)
+                ck_assert_str_ne(breach, "");
+        else
+                ck_assert_str_eq(breach, "");
+}
+END_TEST
+
+/* ---- rule 1 ---- */
+
+static void check_minimum(uint32_t slot_rows, uint64_t samples, uint32_t batch, enum last_batch last_batch) {
+        struct scheduler_config config = {.slots = 8, .slot_rows = slot_rows, .samples = samples};
+        struct position_plan plan = {.samples = samples, .batch_size = batch, .world_size = 1};
+
+        plan.last_batch = last_batch;
+        for (uint64_t row = 0; row < samples; ++row) {
+                uint32_t truth = model_minimum(&config, &plan, row);
+                uint32_t minimum = scheduler_minimum(&config, &plan, row);
+
+                if (minimum != truth)
+                        ck_abort_msg("S %u N %u b %u row %u: %u slots, not %u", slot_rows, (unsigned)samples,
+                                     batch, (unsigned)row, truth, minimum);
+        }
+}
+
+START_TEST(test_minimum) {
+        for (uint32_t slot_rows = 1; slot_rows <= 7; ++slot_rows)
+                for (uint64_t samples = 1; samples <= 33; samples += samples < 9 ? 1 : 4)
+                        for (uint32_t batch = 1; batch <= 17; ++batch) {
+                                check_minimum(slot_rows, samples, batch, LAST_BATCH_SHORT);
+                                if (batch <= samples)
+                                        check_minimum(slot_rows, samples, batch, LAST_BATCH_DROP);
+                        }
+}
+END_TEST
+
+START_TEST(test_minimum_usual) {
+        struct scheduler_config config = {.slots = 8, .slot_rows = 256, .samples = 1281167};
+        struct position_plan plan = {.samples = 1281167, .batch_size = 256, .world_size = 1};
+
+        plan.last_batch = LAST_BATCH_SHORT;
+        ck_assert_uint_eq(scheduler_minimum(&config, &plan, 0), 2);
+        ck_assert_uint_eq(scheduler_minimum(&config, &plan, 512), 2);
+        ck_assert_uint_eq(scheduler_minimum(&config, &plan, 100), 4);
+        plan.batch_size = 64;
+        ck_assert_uint_eq(scheduler_minimum(&config, &plan, 0), 2);
+        plan.batch_size = 100;
+        ck_assert_uint_eq(scheduler_minimum(&config, &plan, 0), 3);
+        /* a period of more steps than are tried: bounded by twice the worst batch, here exact */
+        config.slot_rows = 1000003;
+        config.samples = UINT64_C(1) << 48;
+        plan = (struct position_plan){.samples = config.samples, .batch_size = 1999999, .world_size = 1};
+        plan.last_batch = LAST_BATCH_DROP;
+        ck_assert_uint_eq(scheduler_minimum(&config, &plan, 0), 6);
+}
+END_TEST
+
+/* ---- sharing ---- */
+
+enum {
+        SHARING_ROWS = 1000,
+        SHARING_SLOT = 64,
+        SHARING_BATCHES = 200,
+};
+
+static struct scheduler_job plain_job(uint32_t id, uint64_t seed, uint64_t samples, uint32_t batch) {
+        struct scheduler_job job = {.id = id, .seed = seed, .max_held = 2};
+
+        job.plan = (struct position_plan){.samples = samples, .batch_size = batch, .world_size = 1};
+        job.plan.last_batch = LAST_BATCH_SHORT;
+        return job;
+}
+
+/* Two workers with a chunk each; every job releases what it got at once, or a little later, by dice. Ends
+ * when every job has had its batches. */
+static uint64_t rows_for(uint32_t jobs, uint32_t seeds) {
+        struct scheduler_config config = {.slots = 8, .slot_rows = SHARING_SLOT, .samples = SHARING_ROWS};
+        struct scheduler_delivery delivery, held[16];
+        struct scheduler_chunk chunks[2];
+        struct scheduler_counters counters;
+        struct scheduler *scheduler;
+        uint32_t n_held = 0, n_chunks = 0, done = 0;
+        uint64_t now = 0;
+
+        srandom(1);
+        ck_assert_int_eq(scheduler_new(&scheduler, &config), 0);
+        for (uint32_t i = 0; i < jobs; ++i) {
+                struct scheduler_job job = plain_job(i, i % seeds, SHARING_ROWS, SHARING_SLOT);
+
+                ck_assert_int_eq(scheduler_attach(scheduler, &job, ++now, NULL), 0);
+        }
+        while (done < jobs) {
+                while (scheduler_next_delivery(scheduler, ++now, &delivery)) {
+                        held[n_held++] = delivery;
+                        done += delivery.number + 1 == SHARING_BATCHES;
+                }
+                while (n_chunks < 2 && scheduler_next_chunk(scheduler, 8, 2, &chunks[n_chunks]))
+                        ++n_chunks;
+                for (uint32_t i = n_held; i-- > 0;) {
+                        if (random() % 2)
+                                continue;
+                        must(scheduler_release(scheduler, held[i].job, held[i].number, ++now) == 0);
+                        held[i] = held[--n_held];
+                }
+                must(n_chunks > 0);
+                must(scheduler_chunk_done(scheduler, chunks[0].slot, chunks[0].first, chunks[0].rows) == 0);
+                chunks[0] = chunks[--n_chunks];
+        }
+        scheduler_counters(scheduler, &counters);
+        scheduler_free(scheduler);
+        return counters.rows_prepared;
+}
+
+START_TEST(test_sharing) {
+        uint64_t one = rows_for(1, 1), four = rows_for(4, 1), two_seeds = rows_for(4, 2);
+
+        printf("# rows prepared: one job %llu, four jobs %llu, four jobs of two seeds %llu\n",
+               (unsigned long long)one, (unsigned long long)four, (unsigned long long)two_seeds);
+        ck_assert_double_le((double)four, 1.02 * (double)one);
+        ck_assert_double_le((double)two_seeds, 2 * 1.02 * (double)one);
+        ck_assert_double_ge((double)two_seeds, 2 * 0.95 * (double)one);
+}
+END_TEST
+
+/* ---- single steps ---- */
+
+static struct scheduler *ring(uint32_t slots, uint32_t slot_rows, uint64_t samples) {
+        struct scheduler_config config = {.slots = slots, .slot_rows = slot_rows, .samples = samples};
+        struct scheduler *scheduler;
+
+        ck_assert_int_eq(scheduler_new(&scheduler, &config), 0);
+        return scheduler;
+}
+
+START_TEST(test_chunk_sizes) {
+        struct scheduler *scheduler = ring(4, 64, 1000);
+        struct scheduler_job job = plain_job(1, 7, 1000, 64);
+        struct scheduler_chunk chunk;
+
+        ck_assert_int_eq(scheduler_attach(scheduler, &job, 0, NULL), 0);
+        for (uint32_t i = 0; i < 4; ++i) { /* somebody waits: all workers, equal shares */
+                ck_assert(scheduler_next_chunk(scheduler, 1000, 4, &chunk));
+                ck_assert_uint_eq(chunk.row, 16 * i);
+                ck_assert_uint_eq(chunk.first, 16 * i);
+                ck_assert_uint_eq(chunk.rows, 16);
+                ck_assert_uint_eq(chunk.seed, 7);
+        }
+        ck_assert(scheduler_next_chunk(scheduler, 1000, 4, &chunk)); /* nobody waits for the second batch */
+        ck_assert_uint_eq(chunk.row, 64);
+        ck_assert_uint_eq(chunk.rows, 64);
+        ck_assert(scheduler_next_chunk(scheduler, 10, 4, &chunk));
+        ck_assert_uint_eq(chunk.row, 128);
+        ck_assert_uint_eq(chunk.rows, 10);
+        scheduler_free(scheduler);
+}
+END_TEST
+
+START_TEST(test_epoch_border) {
+        struct scheduler *scheduler = ring(4, 4, 6);
+        struct scheduler_job job = plain_job(1, 0, 6, 4);
+        struct scheduler_delivery delivery;
+        struct scheduler_chunk chunk;
+        const uint64_t rows[] = {4, 2, 4, 2};
+
+        ck_assert_int_eq(scheduler_attach(scheduler, &job, 0, NULL), 0);
+        for (uint32_t i = 0; i < 4; ++i) { /* prefetched across the border, the short slot too */
+                ck_assert(scheduler_next_chunk(scheduler, 100, 1, &chunk));
+                ck_assert_uint_eq(chunk.epoch, i / 2);
+                ck_assert_uint_eq(chunk.rows, rows[i]);
+                ck_assert_int_eq(scheduler_chunk_done(scheduler, chunk.slot, chunk.first, chunk.rows), 0);
+        }
+        ck_assert(!scheduler_next_chunk(scheduler, 100, 1, &chunk));
+        for (uint32_t i = 0; i < 2; ++i) {
+                ck_assert(scheduler_next_delivery(scheduler, 0, &delivery));
+                ck_assert_uint_eq(delivery.number, i);
+                ck_assert_uint_eq(delivery.position.rows, rows[i]);
+                ck_assert_uint_eq(delivery.n_segments, 1);
+        }
+        ck_assert(!scheduler_next_delivery(scheduler, 0, &delivery));
+        scheduler_free(scheduler);
+}
+END_TEST
+
+START_TEST(test_lost_chunk) {
+        struct scheduler *scheduler = ring(2, 4, 8);
+        struct scheduler_job job = plain_job(1, 0, 8, 4);
+        struct scheduler_chunk first, second, again;
+        struct scheduler_slot_view view;
+
+        ck_assert_int_eq(scheduler_attach(scheduler, &job, 0, NULL), 0);
+        ck_assert(scheduler_next_chunk(scheduler, 2, 1, &first));
+        ck_assert(scheduler_next_chunk(scheduler, 1, 1, &second));
+        ck_assert_int_eq(scheduler_chunk_lost(scheduler, first.slot, first.first, first.rows), 0);
+        scheduler_view_slot(scheduler, first.slot, &view);
+        ck_assert_int_eq(view.state, SCHEDULER_SLOT_FILLING);
+        ck_assert_int_eq(scheduler_chunk_lost(scheduler, first.slot, first.first, first.rows),
+                         SCHEDULER_E_UNKNOWN);
+        ck_assert_int_eq(scheduler_chunk_done(scheduler, second.slot, second.first, second.rows), 0);
+        scheduler_view_slot(scheduler, first.slot, &view);
+        ck_assert_int_eq(view.state, SCHEDULER_SLOT_FREE);
+        ck_assert(scheduler_next_chunk(scheduler, 2, 1, &again));
+        ck_assert_uint_eq(again.row, 0);
+        scheduler_free(scheduler);
+}
+END_TEST
+
+START_TEST(test_admission) {
+        struct scheduler *scheduler = ring(5, 64, 1000);
+        struct scheduler_job job = plain_job(1, 0, 1000, 64);
+        struct fault fault;
+
+        ck_assert_int_eq(scheduler_attach(scheduler, &job, 0, &fault), 0);
+        ck_assert_int_eq(scheduler_attach(scheduler, &job, 0, &fault), -EINVAL);
+        job.id = 2;
+        ck_assert_int_eq(scheduler_attach(scheduler, &job, 0, &fault), 0);
+        job.id = 3;
+        ck_assert_int_eq(scheduler_attach(scheduler, &job, 0, &fault), SCHEDULER_E_FULL);
+        ck_assert_ptr_nonnull(strstr(fault.text, "needs 2 slots"));
+        ck_assert_ptr_nonnull(strstr(fault.text, "4 of 5"));
+        ck_assert_ptr_nonnull(strstr(fault.text, "at least 6 slots"));
+        job.max_held = 0;
+        ck_assert_int_eq(scheduler_attach(scheduler, &job, 0, &fault), -EINVAL);
+        job = plain_job(3, 0, 999, 64);
+        ck_assert_int_eq(scheduler_attach(scheduler, &job, 0, &fault), -EINVAL);
+        job = plain_job(3, 0, 1000, 64);
+        job.start_row = 1000;
+        ck_assert_int_eq(scheduler_attach(scheduler, &job, 0, &fault), -EINVAL);
+        scheduler_free(scheduler);
+}
+END_TEST
+
+/* Two jobs hold all they may, more than they are entitled to: the third has to wait, but not for ever. */
+START_TEST(test_admission_waits_for_what_others_hold) {
+        struct scheduler *scheduler = ring(8, 64, 6400);
+        struct scheduler_job job = plain_job(1, 0, 6400, 64);
+        struct scheduler_delivery delivery;
+        struct scheduler_chunk chunk;
+        uint64_t held[3] = {};
+        struct fault fault;
+
+        job.max_held = 4;
+        ck_assert_int_eq(scheduler_attach(scheduler, &job, 0, &fault), 0);
+        job.id = 2;
+        ck_assert_int_eq(scheduler_attach(scheduler, &job, 0, &fault), 0);
+        while (scheduler_next_chunk(scheduler, 64, 1, &chunk))
+                ck_assert_int_eq(scheduler_chunk_done(scheduler, chunk.slot, chunk.first, chunk.rows), 0);
+        while (scheduler_next_delivery(scheduler, 1, &delivery))
+                ++held[delivery.job];
+        ck_assert_uint_eq(held[1] + held[2], 8);
+        job.id = 3;
+        ck_assert_int_eq(scheduler_attach(scheduler, &job, 0, &fault), SCHEDULER_E_LATER);
+        ck_assert_ptr_nonnull(strstr(fault.text, "hold or need 8 of 8"));
+        scheduler_set_awaited(scheduler, 2);
+        ck_assert_int_eq(scheduler_release(scheduler, 1, 0, 2), 0);
+        ck_assert(!scheduler_next_delivery(scheduler, 2, &delivery)); /* it would be a fourth lease */
+        ck_assert_int_eq(scheduler_attach(scheduler, &job, 0, &fault), SCHEDULER_E_LATER);
+        ck_assert_int_eq(scheduler_release(scheduler, 2, 0, 2), 0);
+        ck_assert_int_eq(scheduler_attach(scheduler, &job, 0, &fault), 0);
+        scheduler_free(scheduler);
+}
+END_TEST
+
+START_TEST(test_bad_config) {
+        const struct scheduler_config bad[] = {
+                {0, 1, 1}, {1, 0, 1}, {1, 1, 0}, {SCHEDULER_SLOTS_MAX + 1, 1, 1}};
+        struct scheduler *scheduler;
+
+        for (size_t i = 0; i < sizeof(bad) / sizeof(bad[0]); ++i)
+                ck_assert_int_eq(scheduler_new(&scheduler, &bad[i]), -EINVAL);
+        ck_assert_ptr_null(scheduler_free(NULL));
+}
+END_TEST
+
+#ifndef __SANITIZE_ADDRESS__ /* which ends the process instead */
+START_TEST(test_no_memory) {
+        struct scheduler *scheduler = ring(1 << 16, 1, 1 << 20);
+        struct rlimit before, limit;
+        struct scheduler_job job = plain_job(0, 0, 1 << 20, 1);
+        struct fault fault;
+        uint32_t jobs = 0;
+        long pages = 0;
+        FILE *file = fopen("/proc/self/statm", "r");
+        int r;
+
+        ck_assert_ptr_nonnull(file);
+        ck_assert_int_eq(fscanf(file, "%ld", &pages), 1);
+        fclose(file);
+        ck_assert_int_eq(getrlimit(RLIMIT_AS, &before), 0);
+        limit = before;
+        limit.rlim_cur = (rlim_t)pages * 4096 + (8 << 20);
+        job.max_held = SCHEDULER_HELD_MAX;
+        ck_assert_int_eq(setrlimit(RLIMIT_AS, &limit), 0);
+        while ((r = scheduler_attach(scheduler, &job, 0, &fault)) == 0 && jobs++ < 100)
+                ++job.id;
+        ck_assert_int_eq(setrlimit(RLIMIT_AS, &before), 0);
+        ck_assert_int_eq(r, -ENOMEM);
+        ck_assert_int_eq(scheduler_attach(scheduler, &job, 0, &fault), 0);
+        scheduler_free(scheduler);
+}
+END_TEST
+#endif
+
+/* ---- throughput ---- */
+
+static const struct {
+        const char *name;
+        uint32_t slots, jobs, seeds, max_held, hold, apart;
+} loads[] = {
+        {"one job, 8 slots", 8, 1, 1, 3, 1, 0},
+        {"four jobs on one stream, 8 slots", 8, 4, 1, 2, 1, 0},
+        {"one job that may hold 1000 of 1002 slots and holds 900", 1002, 1, 1, 1000, 900, 0},
+        {"one job, 1000 slots", 1000, 1, 1, 2, 1, 0},
+        {"three streams, 1000 slots", 1000, 3, 3, 2, 1, 0},
+        {"two jobs far apart in one stream, 1000 slots", 1000, 2, 1, 2, 1, 3},
+};
+
+/* The ring is always filled as far as it goes. A batch is released when `hold` - 1 later ones of its job have
+ * come. */
+START_TEST(test_throughput) {
+        struct scheduler *scheduler = ring(loads[_i].slots, 32, 100000);
+        struct scheduler_delivery delivery;
+        struct scheduler_chunk chunk;
+        uint64_t begun = clock_ns(), batches = 0, events = 0;
+        double seconds;
+
+        for (uint32_t i = 0; i < loads[_i].jobs; ++i) {
+                struct scheduler_job job = plain_job(i, i % loads[_i].seeds, 100000, 32);
+
+                job.max_held = loads[_i].max_held;
+                job.start_epoch = i * loads[_i].apart;
+                ck_assert_int_eq(scheduler_attach(scheduler, &job, 0, NULL), 0);
+        }
+        while (batches < 200000) {
+                while (scheduler_next_chunk(scheduler, 32, 1, &chunk)) {
+                        must(scheduler_chunk_done(scheduler, chunk.slot, chunk.first, chunk.rows) == 0);
+                        ++events;
+                }
+                must(scheduler_next_delivery(scheduler, 0, &delivery));
+                ++batches;
+                if (delivery.number + 1 < loads[_i].hold)
+                        continue;
+                must(scheduler_release(scheduler, delivery.job, delivery.number + 1 - loads[_i].hold, 0) ==
+                     0);
+                ++events;
+        }
+        seconds = (double)(clock_ns() - begun) / 1e9;
+        printf("# %s: %.2f million events/s, %.2f us a batch\n", loads[_i].name,
+               (double)(events + batches) / seconds / 1e6, seconds * 1e6 / (double)batches);
+        scheduler_free(scheduler);
+}
+END_TEST
+
+static Suite *suite(void) {
+        Suite *s = suite_create("scheduler");
+        TCase *lives = tcase_create("lives"), *steps = tcase_create("steps");
+
+        tcase_set_timeout(lives, 240);
+        tcase_add_test(lives, test_random_lives);
+        tcase_add_test(lives, test_steady_lives);
+        tcase_add_loop_test(lives, test_rule_left_out, 0, sizeof(rules) / sizeof(rules[0]));
+        tcase_add_loop_test(lives, test_throughput, 0, sizeof(loads) / sizeof(loads[0]));
+        suite_add_tcase(s, lives);
+        tcase_set_timeout(steps, 60);
+        tcase_add_test(steps, test_minimum);
+        tcase_add_test(steps, test_minimum_usual);
+        tcase_add_test(steps, test_sharing);
+        tcase_add_test(steps, test_chunk_sizes);
+        tcase_add_test(steps, test_epoch_border);
+        tcase_add_test(steps, test_lost_chunk);
+        tcase_add_test(steps, test_admission);
+        tcase_add_test(steps, test_admission_waits_for_what_others_hold);
+        tcase_add_test(steps, test_bad_config);
+#ifndef __SANITIZE_ADDRESS__
+        tcase_add_test(steps, test_no_memory);
+#endif
+        suite_add_tcase(s, steps);
+        return s;
+}
+
+int main(void) {
+        SRunner *runner = srunner_create(suite());
+        int failed;
+
+        setvbuf(stdout, NULL, _IOLBF, 0);
+        srunner_set_tap(runner, "-");
+        srunner_run_all(runner, CK_SILENT);
+        failed = srunner_ntests_failed(runner);
+        srunner_free(runner);
+        return failed ? EXIT_FAILURE : EXIT_SUCCESS;
+}
