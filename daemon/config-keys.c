@@ -1,0 +1,79 @@
+/* SPDX-FileCopyrightText: The pinfeed authors */
+/* SPDX-License-Identifier: Apache-2.0 */
+
+/*
+ * One line a key: whoever adds one adds it here, and parser, errors, `pinfeedd --help-config` and the
+ * documents that are made from it (script/config-docs) know it.
+ *
+ * A default outside a key's own range (0 workers, 0 slots, 0 bytes) means "not said": nobody can say it.
+ */
+
+#include "daemon/config-keys.h"
+
+#include "daemon/config.h"
+
+#define TOP(member)      .offset = offsetof(struct config, member)
+#define PIPELINE(member) .offset = offsetof(struct config_pipeline, member)
+#define RANGE(low, high) .least = (low), .most = (high)
+
+#define SEED_MAX 18446744073709551616.0 /* 2^64: every key of proto/random.h */
+#define RING_MAX 9223372036854775808.0  /* 2^63: no file is larger */
+
+static const char *const last_batch_names[] = {"short", "drop", "pad",
+                                               NULL};                      /* enum last_batch, from SHORT */
+static const char *const backing_names[] = {"auto", "shm", "memfd", NULL}; /* enum config_backing */
+static const char *const reserve_names[] = {"attach", "start", NULL};      /* enum config_reserve */
+
+const struct config_part config_parts[] = {
+        {"cpus", "auto or a whole number from 1 to 1024", "auto",
+         "workers that may be busy at once, over all pipelines without `workers` of their own; auto: the "
+         "processors "
+         "that affinity and cgroup allow"},
+        {"pipelines", "a mapping of 1 to 64 pipelines by name", NULL,
+         "what is prepared; a name has 1 to 64 of A-Z a-z 0-9 . _ -"},
+        {0},
+};
+
+const struct key config_keys[] = {
+        {"nice", KEY_U64, TOP(nice), RANGE(0, 19), .fallback = "10", .help = "niceness of the workers"},
+        {0},
+};
+
+const struct key config_cpus_key = {"cpus", KEY_U64, TOP(cpus), RANGE(1, CONFIG_WORKERS_MAX),
+                                    .fallback = "0"};
+
+const struct config_part config_pipeline_parts[] = {
+        {"source", "a mapping with `type` and the keys of that source", NULL, "where samples come from"},
+        {"transforms", "a list of transforms: names, or names with keys", "[]",
+         "what is done to a sample, in order"},
+        {"output", "a mapping", "{}", "how images are stored"},
+        {0},
+};
+
+const struct key config_pipeline_keys[] = {
+        {"batch_size", KEY_U64, PIPELINE(batch_size), RANGE(1, INT32_MAX),
+         .help = "rows of a slot, and of a batch"},
+        {"shuffle", KEY_BOOL, PIPELINE(shuffle), .fallback = "false",
+         .help = "whether each epoch has an order of its own, made from the seed"},
+        {"seed", KEY_U64, PIPELINE(seed), RANGE(0, SEED_MAX), .fallback = "0",
+         .help = "decides the order and all random transforms"},
+        {"last_batch", KEY_NAME, PIPELINE(last_batch), .fallback = "\"short\"", .names = last_batch_names,
+         .help = "what becomes of the rows after an epoch's last whole batch: a short batch, or nothing; pad "
+                 "is not "
+                 "there yet"},
+        {"drop_last", KEY_BOOL, PIPELINE(drop_last), .fallback = "false",
+         .help = "true is another way to say `last_batch: drop`"},
+        {"workers", KEY_U64, PIPELINE(workers), RANGE(1, CONFIG_WORKERS_MAX), .fallback = "0",
+         .help = "worker processes of this pipeline, also more than there are processors; not said: `cpus` "
+                 "decides"},
+        {"slots", KEY_U64, PIPELINE(slots), RANGE(CONFIG_SLOTS_LEAST, CONFIG_SLOTS_MAX), .fallback = "0",
+         .help = "batches that the ring holds; not said, nor `ring`: 8, or what fits half of the free "
+                 "memory"},
+        {"ring", KEY_BYTES, PIPELINE(ring), RANGE(1, RING_MAX), .fallback = "0",
+         .help = "bytes of the ring, another way to say `slots`; K, M, G, T for powers of 1024"},
+        {"backing", KEY_NAME, PIPELINE(backing), .fallback = "\"auto\"", .names = backing_names,
+         .help = "where the ring lives: in /dev/shm, in a memfd, or (auto) the first of them that has room"},
+        {"reserve", KEY_NAME, PIPELINE(reserve), .fallback = "\"attach\"", .names = reserve_names,
+         .help = "when the ring is reserved and the workers start: with the first job, or with the daemon"},
+        {0},
+};

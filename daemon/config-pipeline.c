@@ -1,0 +1,204 @@
+/* SPDX-FileCopyrightText: The pinfeed authors */
+/* SPDX-License-Identifier: Apache-2.0 */
+
+/*
+ * A pipeline is read in three steps: its keys, its recipe, and then what follows from both: the layout of a
+ * slot, the number of slots, the bytes of the ring. All of it is known without opening a data file, so a ring
+ * that cannot work is refused here with its line, and the daemon adds up memory before it takes any.
+ *
+ * The sizes come from foreign numbers (2^31 rows of 2^34 bytes can be said), so each product is checked; what
+ * passes fits a file, 2^63 bytes.
+ *
+ * The mapping that was read stays at hand for the positions: a contradiction is reported at the value that
+ * would have to change.
+ */
+
+#include "daemon/config-pipeline.h"
+
+#include "base/fault.h"
+#include "base/number.h"
+#include "daemon/config.h"
+#include "daemon/config-mapping.h"
+#include "daemon/config-recipe.h"
+#include "daemon/config-keys.h"
+
+#include <errno.h>
+#include <inttypes.h>
+#include <string.h>
+
+enum {
+        NAME_MAX_BYTES = 64,
+};
+
+static bool name_is_good(const char *name) {
+        static const char good[] = "ABCDEFGHIJKLMNOPQRSTUVWXYZabcdefghijklmnopqrstuvwxyz0123456789._-";
+        size_t length = strlen(name);
+
+        return length > 0 && length <= NAME_MAX_BYTES && strspn(name, good) == length;
+}
+
+static int read_name(struct config_pipeline *pipeline, struct document *document,
+                     const struct document_path *up, const struct yaml_node_s *node, struct fault *fault) {
+        const char *name = document_scalar(node);
+        char text[DOCUMENT_TEXT_MAX];
+        int r;
+
+        r = document_check(document, node, up, fault);
+        if (r < 0)
+                return r;
+        if (!name || !name_is_good(name))
+                return document_fault(document, node, up, fault, -EINVAL,
+                                      "expected a name of 1 to %d of A-Z a-z 0-9 . _ -, got %s",
+                                      NAME_MAX_BYTES, document_describe(node, text));
+        pipeline->name = strdup(name);
+        return pipeline->name ? 0 : -ENOMEM;
+}
+
+/* An error at the value of `key`, or where the pipeline stands when that was not said. */
+#define refuse(mapping, key, fault, ...)                                                                     \
+        document_fault((mapping)->document,                                                                  \
+                       mapping_value(mapping, key) ? mapping_value(mapping, key) : (mapping)->node,          \
+                       &(const struct document_path){(mapping)->path, key, 0}, fault, -EINVAL, __VA_ARGS__)
+
+/* `last_batch` is read as a place in its names and becomes an enum; `drop_last` is folded into it. */
+static int settle_last_batch(struct config_pipeline *pipeline, const struct mapping *mapping,
+                             struct fault *fault) {
+        bool last_batch_said = mapping_value(mapping, "last_batch"),
+             drop_last_said = mapping_value(mapping, "drop_last");
+
+        pipeline->last_batch += LAST_BATCH_SHORT;
+        if (pipeline->last_batch == LAST_BATCH_PAD)
+                return refuse(mapping, "last_batch", fault,
+                              "expected short or drop, got pad, which is not there yet");
+        if (last_batch_said && drop_last_said &&
+            pipeline->drop_last != (pipeline->last_batch == LAST_BATCH_DROP))
+                return refuse(
+                        mapping, "drop_last", fault,
+                        "expected %s, as last_batch in line %u says, or one of the two keys only, got %s",
+                        pipeline->drop_last ? "false" : "true",
+                        document_line(mapping_value(mapping, "last_batch")),
+                        pipeline->drop_last ? "true" : "false");
+        if (pipeline->drop_last)
+                pipeline->last_batch = LAST_BATCH_DROP;
+        return 0;
+}
+
+/* A source that says its number of samples must fill a batch, where shorter ones are dropped. */
+static int check_samples(const struct config_pipeline *pipeline, const struct mapping *mapping,
+                         struct fault *fault) {
+        struct document_path source = {mapping->path, "source", 0}, path = {&source, "samples", 0};
+        const struct yaml_node_s *node =
+                mapping_peek(mapping->document, mapping_value(mapping, "source"), "samples");
+
+        if (pipeline->recipe.source.type != RECIPE_SYNTHETIC || pipeline->last_batch != LAST_BATCH_DROP ||
+            pipeline->recipe.source.samples >= pipeline->batch_size)
+                return 0;
+        return document_fault(mapping->document, node, &path, fault, -EINVAL,
+                              "expected at least %" PRIu64
+                              " (batch_size, as last_batch is drop), got %" PRIu64,
+                              pipeline->batch_size, pipeline->recipe.source.samples);
+}
+
+static int lay_out(struct config_pipeline *pipeline, const struct mapping *mapping, struct fault *fault) {
+        struct fault reason;
+        int r;
+
+        recipe_schema(&pipeline->recipe, &pipeline->schema);
+        r = schema_lay_out(&pipeline->schema, (uint32_t)pipeline->batch_size, &reason);
+        if (r < 0)
+                return refuse(mapping, "batch_size", fault, "%s", reason.text);
+        return 0;
+}
+
+/* Slots that a ring of so many bytes has. */
+static int count_slots(struct config_pipeline *pipeline, const struct mapping *mapping, struct fault *fault) {
+        uint64_t slot_bytes = pipeline->schema.slot_bytes, slots = pipeline->ring / slot_bytes, bound;
+
+        if (slots < CONFIG_SLOTS_LEAST) {
+                if (!number_multiply_u64(CONFIG_SLOTS_LEAST, slot_bytes, &bound))
+                        bound = UINT64_MAX;
+                return refuse(mapping, "ring", fault,
+                              "expected at least %" PRIu64 " bytes (%d slots of %" PRIu64
+                              " bytes), got %" PRIu64,
+                              bound, CONFIG_SLOTS_LEAST, slot_bytes, pipeline->ring);
+        }
+        if (slots > CONFIG_SLOTS_MAX)
+                return refuse(mapping, "ring", fault,
+                              "expected at most %d slots of %" PRIu64 " bytes, got %" PRIu64
+                              " bytes (%" PRIu64 " slots)",
+                              CONFIG_SLOTS_MAX, slot_bytes, pipeline->ring, slots);
+        pipeline->n_slots = (uint32_t)slots;
+        return 0;
+}
+
+static int settle_ring(struct config_pipeline *pipeline, const struct mapping *mapping, struct fault *fault) {
+        const char *key = pipeline->slots ? "slots" : pipeline->ring ? "ring" : "batch_size";
+        uint64_t file_bytes;
+        int r;
+
+        if (pipeline->slots && pipeline->ring)
+                return refuse(mapping, "ring", fault,
+                              "expected either slots or ring, got both (slots in line %u)",
+                              document_line(mapping_value(mapping, "slots")));
+        pipeline->n_slots = pipeline->slots ? (uint32_t)pipeline->slots : CONFIG_SLOTS_DEFAULT;
+        r = pipeline->ring ? count_slots(pipeline, mapping, fault) : 0;
+        if (r < 0)
+                return r;
+        r = schema_ring_bytes(&pipeline->schema, pipeline->n_slots, &file_bytes);
+        if (r < 0 || file_bytes > INT64_MAX ||
+            !number_multiply_u64(pipeline->n_slots, pipeline->schema.slot_bytes, &pipeline->ring_bytes))
+                return refuse(mapping, key, fault,
+                              "expected a ring that fits a file, got %u slots of %" PRIu64 " bytes",
+                              pipeline->n_slots, pipeline->schema.slot_bytes);
+        return 0;
+}
+
+/* The line of a key's value, or of the pipeline. */
+static unsigned line_of(const struct config_pipeline *pipeline, const struct yaml_node_s *value) {
+        return value ? document_line(value) : pipeline->line;
+}
+
+static void note_lines(struct config_pipeline *pipeline, const struct mapping *mapping) {
+        const struct yaml_node_s *source = mapping_value(mapping, "source"),
+                                 *slots = mapping_value(mapping, "slots");
+
+        pipeline->batch_size_line = line_of(pipeline, mapping_value(mapping, "batch_size"));
+        pipeline->ring_line = line_of(pipeline, slots ? slots : mapping_value(mapping, "ring"));
+        pipeline->samples_line = line_of(pipeline, mapping_peek(mapping->document, source, "samples"));
+}
+
+int config_read_pipeline(struct config_pipeline *pipeline, struct document *document,
+                         const struct document_path *up, const struct yaml_node_s *name,
+                         const struct yaml_node_s *value, const char *directory, struct fault *fault) {
+        struct document_path path = {up, document_scalar(name), 0};
+        struct mapping mapping;
+        int r;
+
+        r = read_name(pipeline, document, up, name, fault);
+        if (!r)
+                r = mapping_init(&mapping, document, &path, value, config_pipeline_keys,
+                                 config_pipeline_parts, fault);
+        if (!r)
+                r = mapping_apply(&mapping, pipeline, fault);
+        if (!r)
+                r = settle_last_batch(pipeline, &mapping, fault);
+        if (!r)
+                r = config_read_recipe(&pipeline->recipe, &mapping, directory, fault);
+        if (!r)
+                r = check_samples(pipeline, &mapping, fault);
+        if (!r)
+                r = lay_out(pipeline, &mapping, fault);
+        if (!r)
+                r = settle_ring(pipeline, &mapping, fault);
+        if (r < 0)
+                return r;
+        pipeline->line = document_line(name);
+        note_lines(pipeline, &mapping);
+        return 0;
+}
+
+void config_pipeline_deinit(struct config_pipeline *pipeline) {
+        free(pipeline->name);
+        recipe_deinit(&pipeline->recipe);
+        *pipeline = (struct config_pipeline){};
+}

@@ -1,0 +1,13 @@
+#pragma once
+/* SPDX-FileCopyrightText: The pinfeed authors */
+/* SPDX-License-Identifier: Apache-2.0 */
+
+/* From a file's bytes to libyaml's document, within bounds. */
+
+#include <yaml.h>
+
+struct fault;
+
+/* Reads `file` and composes its one document, which has a root then. 0, or a negative errno with
+ * "FILE:LINE:COLUMN: ..." or "FILE: ..." and nothing to delete. */
+int yaml_compose(yaml_document_t *yaml, const char *file, struct fault *fault);

@@ -1,0 +1,161 @@
+/* SPDX-FileCopyrightText: The pinfeed authors */
+/* SPDX-License-Identifier: Apache-2.0 */
+
+/*
+ * The configuration, in layers, each of which knows nothing of those after it:
+ *
+ *   config-yaml.c       bytes to YAML's document, within bounds
+ *   config-document.c   nodes with their places, scalars as JSON, the form of an error
+ *   config-mapping.c    a mapping held against a table of keys
+ *   config-keys.c       the tables
+ *   config-recipe.c     source, transforms, output
+ *   config-pipeline.c   a pipeline and what follows from its keys
+ *   config.c            the file as a whole, and its life
+ *
+ * A struct config is whole and checked, or there is none: a daemon that is told to reload takes all of the
+ * new file or nothing. It keeps no node of the document; lines that later errors want are numbers in it.
+ */
+
+#include "daemon/config.h"
+
+#include "base/cleanup.h"
+#include "base/fault.h"
+#include "daemon/config-document.h"
+#include "daemon/config-keys.h"
+#include "daemon/config-mapping.h"
+#include "daemon/config-pipeline.h"
+
+#include <errno.h>
+#include <string.h>
+
+static void document_freep(struct document **document) {
+        document_free(*document);
+}
+
+static void config_freep(struct config **config) {
+        config_free(*config);
+}
+
+/* auto, or a number. */
+static int read_cpus(struct config *config, const struct mapping *top, struct fault *fault) {
+        struct document_path path = {NULL, "cpus", 0};
+        const struct yaml_node_s *node = mapping_value(top, "cpus");
+        char text[DOCUMENT_TEXT_MAX];
+        json_t *json;
+        int r;
+
+        if (!node)
+                return 0;
+        r = document_to_json(top->document, node, &path, KEY_U64, &json, fault);
+        if (r < 0)
+                return r;
+        r = 0;
+        if (!json_is_string(json) || strcmp(json_string_value(json), "auto"))
+                r = keys_set(&config_cpus_key, config, json, NULL);
+        json_decref(json);
+        if (r < 0)
+                return document_fault(top->document, node, &path, fault, r,
+                                      "expected auto or a whole number from 1 to %d, got %s",
+                                      CONFIG_WORKERS_MAX, document_describe(node, text));
+        return 0;
+}
+
+static int read_pipelines(struct config *config, struct document *document, const struct yaml_node_s *node,
+                          const char *directory, struct fault *fault) {
+        struct document_path path = {NULL, "pipelines", 0};
+        const struct yaml_node_s *name, *value;
+        const struct config_pipeline *twin;
+        char text[DOCUMENT_TEXT_MAX];
+        int r;
+
+        r = document_check(document, node, &path, fault);
+        if (r < 0)
+                return r;
+        if (!document_is_mapping(node))
+                return document_fault(document, node, &path, fault, -EINVAL,
+                                      "expected a mapping of pipelines by name, got %s",
+                                      document_describe(node, text));
+        if (document_size(node) < 1 || document_size(node) > CONFIG_PIPELINES_MAX)
+                return document_fault(document, node, &path, fault, -EINVAL,
+                                      "expected 1 to %d pipelines, got %zu", CONFIG_PIPELINES_MAX,
+                                      document_size(node));
+        for (size_t i = 0; document_pair(document, node, i, &name, &value); i++) {
+                struct document_path here = {&path, document_scalar(name), 0};
+
+                twin = config_find(config, here.name);
+                if (twin)
+                        return document_fault(document, name, &here, fault, -EINVAL,
+                                              "expected once, got it in line %u and line %u", twin->line,
+                                              document_line(name));
+                config->n_pipelines++;
+                r = config_read_pipeline(&config->pipelines[i], document, &path, name, value, directory,
+                                         fault);
+                if (r < 0)
+                        return r;
+        }
+        return 0;
+}
+
+/* What comes before the last slash; "." for a file without one. */
+static char *directory_of(const char *file) {
+        const char *slash = strrchr(file, '/');
+
+        if (!slash)
+                return strdup(".");
+        return strndup(file, slash == file ? 1 : (size_t)(slash - file));
+}
+
+static int read_top(struct config *config, struct document *document, struct fault *fault) {
+        _cleanup_(freep) char *directory = directory_of(config->file);
+        struct mapping top;
+        int r;
+
+        if (!directory)
+                return -ENOMEM;
+        r = mapping_init(&top, document, NULL, document_root(document), config_keys, config_parts, fault);
+        if (!r)
+                r = mapping_apply(&top, config, fault);
+        if (!r)
+                r = read_cpus(config, &top, fault);
+        if (!r)
+                r = read_pipelines(config, document, mapping_value(&top, "pipelines"), directory, fault);
+        return r;
+}
+
+int config_load(struct config **config, const char *file, struct fault *fault) {
+        _cleanup_(document_freep) struct document *document = NULL;
+        _cleanup_(config_freep) struct config *new = NULL;
+        int r;
+
+        r = document_new(&document, file, fault);
+        if (r < 0)
+                return r;
+        new = calloc(1, sizeof(*new));
+        if (!new || !(new->file = strdup(file)))
+                return fault_set(fault, -ENOMEM, "%s: out of memory", file);
+        r = read_top(new, document, fault);
+        if (r == -ENOMEM)
+                return fault_set(fault, r, "%s: out of memory", file);
+        if (r < 0)
+                return r;
+        *config = new;
+        new = NULL; /* handed over */
+        return 0;
+}
+
+struct config *config_free(struct config *config) {
+        if (!config)
+                return NULL;
+        for (uint32_t i = 0; i < config->n_pipelines; i++)
+                config_pipeline_deinit(&config->pipelines[i]);
+        free(config->file);
+        free(config);
+        return NULL;
+}
+
+const struct config_pipeline *config_find(const struct config *config, const char *name) {
+        for (uint32_t i = 0; name && i < config->n_pipelines; i++)
+                if (!strcmp(config->pipelines[i].name, name))
+                        return &config->pipelines[i];
+        return NULL;
+}

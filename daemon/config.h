@@ -1,0 +1,72 @@
+#pragma once
+/* SPDX-FileCopyrightText: The pinfeed authors */
+/* SPDX-License-Identifier: Apache-2.0 */
+
+/* The configuration file as checked values: what it says is possible, or it is refused with file, line,
+ * column. */
+
+#include "proto/position.h"
+#include "proto/recipe.h"
+
+#include <stdbool.h>
+#include <stdint.h>
+
+struct fault;
+
+enum {
+        CONFIG_PIPELINES_MAX = 64,
+        CONFIG_WORKERS_MAX = 1024,
+        CONFIG_SLOTS_DEFAULT = 8,
+        CONFIG_SLOTS_MAX = 1 << 20,
+        CONFIG_SLOTS_LEAST = 2, /* one held, one next: rule 1 of scheduler.c for an aligned job */
+};
+
+enum config_backing {
+        CONFIG_BACKING_AUTO,
+        CONFIG_BACKING_SHM,
+        CONFIG_BACKING_MEMFD,
+};
+
+enum config_reserve {
+        CONFIG_RESERVE_ATTACH,
+        CONFIG_RESERVE_START,
+};
+
+struct config_pipeline {
+        char *name; /* 1 ... 64 of A-Z a-z 0-9 . _ - */
+        struct recipe recipe;
+        uint64_t batch_size;
+        bool shuffle;
+        uint64_t seed;
+        int last_batch;   /* enum last_batch; never DEFAULT, PAD */
+        bool drop_last;   /* the other way to say it; whoever said which, last_batch is what counts */
+        uint64_t workers; /* 0: not given, the daemon's cpus */
+        uint64_t slots;   /* 0: not given */
+        uint64_t ring;    /* bytes, 0: not given; with `slots` given too: refused */
+        int backing;      /* enum config_backing */
+        int reserve;      /* enum config_reserve */
+        /* derived */
+        struct schema schema; /* laid out for batch_size rows */
+        uint32_t n_slots;     /* of `slots`, `ring` or the default */
+        uint64_t ring_bytes;  /* slots x slot_bytes: what is reserved */
+        unsigned line;        /* where the pipeline stands */
+        unsigned batch_size_line, ring_line,
+                samples_line; /* of these keys, or `line`; for errors found later */
+};
+
+struct config {
+        char *file;    /* as given, for error texts */
+        uint64_t cpus; /* 0: auto */
+        int64_t nice;
+        uint32_t n_pipelines;
+        struct config_pipeline pipelines[CONFIG_PIPELINES_MAX];
+};
+
+/* Reads and checks `file`. 0 and *config, or a negative errno and "FILE:LINE:COLUMN: KEY: expected ..., got
+ * ...". Checked: YAML syntax, unknown and duplicate keys (with the nearest known one), types, ranges,
+ * recipe_check, too few samples where the source says its number, sizes that overflow, slots and ring that
+ * contradict, a ring below CONFIG_SLOTS_LEAST slots. Opens nothing but `file`. */
+int config_load(struct config **config, const char *file, struct fault *fault);
+struct config *config_free(struct config *config);
+
+const struct config_pipeline *config_find(const struct config *config, const char *name);

@@ -1,0 +1,264 @@
+/* SPDX-FileCopyrightText: The pinfeed authors */
+/* SPDX-License-Identifier: Apache-2.0 */
+
+/*
+ * What a configuration file is accepted with, all values compared; and that no file, however cut or changed,
+ * does more than be refused.
+ */
+
+#include "tests/unit/config-file.h"
+
+START_TEST(test_defaults) {
+        _cleanup_(config_freep) struct config *config = load(HEAD SOURCE BATCH);
+        const struct config_pipeline *pipeline = &config->pipelines[0];
+
+        ck_assert_uint_eq(config->cpus, 0);
+        ck_assert_int_eq(config->nice, 10);
+        ck_assert_uint_eq(config->n_pipelines, 1);
+        ck_assert_str_eq(pipeline->name, "a");
+        ck_assert_int_eq(pipeline->recipe.source.type, RECIPE_SYNTHETIC);
+        ck_assert_int_eq(pipeline->recipe.source.mode, RECIPE_FEATURES);
+        ck_assert_uint_eq(pipeline->recipe.source.samples, 100);
+        ck_assert_uint_eq(pipeline->recipe.source.features, 512);
+        ck_assert_uint_eq(pipeline->recipe.source.delay_us, 0);
+        ck_assert_uint_eq(pipeline->recipe.n_transforms, 0);
+        ck_assert_uint_eq(pipeline->batch_size, 8);
+        ck_assert(!pipeline->shuffle);
+        ck_assert_uint_eq(pipeline->seed, 0);
+        ck_assert_int_eq(pipeline->last_batch, LAST_BATCH_SHORT);
+        ck_assert_uint_eq(pipeline->workers, 0);
+        ck_assert_uint_eq(pipeline->slots, 0);
+        ck_assert_uint_eq(pipeline->ring, 0);
+        ck_assert_int_eq(pipeline->backing, CONFIG_BACKING_AUTO);
+        ck_assert_int_eq(pipeline->reserve, CONFIG_RESERVE_ATTACH);
+        ck_assert_uint_eq(pipeline->schema.n_fields, 2);
+        ck_assert_uint_eq(pipeline->schema.slot_rows, 8);
+        ck_assert_uint_eq(pipeline->n_slots, CONFIG_SLOTS_DEFAULT);
+        ck_assert_uint_eq(pipeline->ring_bytes, 8 * pipeline->schema.slot_bytes);
+        ck_assert_uint_eq(pipeline->line, 2);
+        ck_assert_uint_eq(pipeline->batch_size_line, 4);
+        ck_assert_uint_eq(pipeline->samples_line, 3);
+        ck_assert_uint_eq(pipeline->ring_line, 2);
+}
+END_TEST
+
+/* Every key, and every way to write a transform. */
+static const char whole[] = "# pinfeed.yaml\n"
+                            "cpus: 6\n"
+                            "nice: 0\n"
+                            "pipelines:\n"
+                            "  imagenet:\n"
+                            "    source: {type: imagefolder, path: /data/train}\n"
+                            "    transforms:\n"
+                            "      - resize: {size: [260, 270], interpolation: bicubic}\n"
+                            "      - random_resized_crop: {size: 224, scale: [0.5, 1], ratio: [1, 1.5]}\n"
+                            "      - random_horizontal_flip\n"
+                            "      - random_horizontal_flip:\n"
+                            "      - random_horizontal_flip: {}\n"
+                            "      - random_horizontal_flip: {p: 1}\n"
+                            "      - normalize: {mean: [0.5, 0.25, 0], std: &std [1, 2.0, 4e0]}\n"
+                            "    output: {dtype: float16, layout: channels_last}\n"
+                            "    batch_size: 256\n"
+                            "    shuffle: true\n"
+                            "    seed: 18446744073709551615\n"
+                            "    last_batch: drop\n"
+                            "    drop_last: true\n"
+                            "    workers: 1024\n"
+                            "    ring: 2G\n"
+                            "    backing: memfd\n"
+                            "    reserve: start\n"
+                            "  val-2.b_C:\n"
+                            "    batch_size: 1\n"
+                            "    transforms: [center_crop: {size: 4}, normalize: {mean: *std, std: *std}]\n"
+                            "    source:\n"
+                            "      path: 12\n"
+                            "      type: \"imagefolder\"\n"
+                            "    slots: 2\n";
+
+static void assert_whole_recipe(const struct recipe *recipe) {
+        ck_assert_str_eq(recipe->source.path, "/data/train");
+        ck_assert_uint_eq(recipe->n_transforms, 7);
+        ck_assert_int_eq(recipe->transforms[0].type, RECIPE_RESIZE);
+        ck_assert_uint_eq(recipe->transforms[0].size[0], 260);
+        ck_assert_uint_eq(recipe->transforms[0].size[1], 270);
+        ck_assert_int_eq(recipe->transforms[0].interpolation, RECIPE_BICUBIC);
+        ck_assert_uint_eq(recipe->transforms[1].size[0], 0);
+        ck_assert_uint_eq(recipe->transforms[1].size[1], 224);
+        ck_assert(recipe->transforms[1].scale[0] == 0.5 && recipe->transforms[1].scale[1] == 1);
+        ck_assert(recipe->transforms[1].ratio[0] == 1 && recipe->transforms[1].ratio[1] == 1.5);
+        ck_assert_int_eq(recipe->transforms[1].interpolation, RECIPE_BILINEAR);
+        for (int i = 2; i < 6; i++) {
+                ck_assert_int_eq(recipe->transforms[i].type, RECIPE_RANDOM_HORIZONTAL_FLIP);
+                ck_assert(recipe->transforms[i].p == (i == 5 ? 1 : 0.5));
+        }
+        ck_assert(recipe->transforms[6].mean[1] == 0.25 && recipe->transforms[6].std[2] == 4);
+        ck_assert_int_eq(recipe_output_dtype(&recipe->output), SCHEMA_FLOAT16);
+        ck_assert_int_eq(recipe->output.layout, RECIPE_CHANNELS_LAST);
+}
+
+START_TEST(test_whole) {
+        _cleanup_(config_freep) struct config *config = load(whole);
+        const struct config_pipeline *pipeline = config_find(config, "imagenet");
+
+        ck_assert_uint_eq(config->cpus, 6);
+        ck_assert_int_eq(config->nice, 0);
+        ck_assert_uint_eq(config->n_pipelines, 2);
+        ck_assert_ptr_eq(pipeline, &config->pipelines[0]);
+        assert_whole_recipe(&pipeline->recipe);
+        ck_assert_uint_eq(pipeline->batch_size, 256);
+        ck_assert(pipeline->shuffle);
+        ck_assert_uint_eq(pipeline->seed, UINT64_MAX);
+        ck_assert_int_eq(pipeline->last_batch, LAST_BATCH_DROP);
+        ck_assert_uint_eq(pipeline->workers, 1024);
+        ck_assert_int_eq(pipeline->backing, CONFIG_BACKING_MEMFD);
+        ck_assert_int_eq(pipeline->reserve, CONFIG_RESERVE_START);
+        ck_assert_uint_eq(pipeline->ring, UINT64_C(2) << 30);
+        ck_assert_uint_eq(pipeline->n_slots, (UINT64_C(2) << 30) / pipeline->schema.slot_bytes);
+        ck_assert_uint_le(pipeline->ring_bytes, UINT64_C(2) << 30);
+        ck_assert_uint_eq(pipeline->line, 5);
+        ck_assert_uint_eq(pipeline->ring_line, 22);
+
+        pipeline = config_find(config, "val-2.b_C");
+        ck_assert_ptr_eq(pipeline, &config->pipelines[1]);
+        ck_assert(strstr(pipeline->recipe.source.path, "/12"));
+        ck_assert(pipeline->recipe.transforms[1].mean[2] == 4);
+        ck_assert_uint_eq(pipeline->n_slots, 2);
+        ck_assert_uint_eq(pipeline->ring_line, 31);
+        ck_assert_ptr_null(config_find(config, "val"));
+}
+END_TEST
+
+static int last_batch_of(const char *text) {
+        _cleanup_(config_freep) struct config *config = load(text);
+
+        return config->pipelines[0].last_batch;
+}
+
+START_TEST(test_last_batch) {
+        ck_assert_int_eq(last_batch_of(HEAD SOURCE BATCH "    drop_last: true\n"), LAST_BATCH_DROP);
+        ck_assert_int_eq(last_batch_of(HEAD SOURCE BATCH "    drop_last: false\n"), LAST_BATCH_SHORT);
+        ck_assert_int_eq(last_batch_of(HEAD SOURCE BATCH "    last_batch: drop\n"), LAST_BATCH_DROP);
+        ck_assert_int_eq(last_batch_of(HEAD SOURCE BATCH "    last_batch: short\n    drop_last: false\n"),
+                         LAST_BATCH_SHORT);
+        /* exactly one batch is enough, and fewer are where short ones are kept */
+        last_batch_of(HEAD SOURCE "    batch_size: 100\n    drop_last: true\n");
+        last_batch_of(HEAD SOURCE "    batch_size: 101\n");
+}
+END_TEST
+
+/* Case A15, the sizes that work: `slot` is what the configuration says a slot takes. */
+START_TEST(test_ring_sizes) {
+        static const struct {
+                const char *key;
+                uint32_t slots;
+        } rings[] = {
+                {"ring: 49152", 2},
+                {"ring: 73727", 2},
+                {"ring: \"64K\"", 2},
+                {"ring: 25769803776", 1 << 20},
+                {"slots: 2", 2},
+                {"slots: 7", 7},
+                {"slots: 1048576", 1 << 20},
+        };
+
+        for (size_t i = 0; i < sizeof(rings) / sizeof(*rings); i++) {
+                _cleanup_(config_freep) struct config *config = NULL;
+                char text[512];
+
+                snprintf(text, sizeof(text), HEAD SOURCE BATCH "    %s\n", rings[i].key);
+                config = load(text);
+                ck_assert_uint_eq(config->pipelines[0].schema.slot_bytes, 24576);
+                ck_assert_uint_eq(config->pipelines[0].n_slots, rings[i].slots);
+                ck_assert_uint_eq(config->pipelines[0].ring_bytes, rings[i].slots * UINT64_C(24576));
+        }
+}
+END_TEST
+
+/* A ring of 2^40 bytes is one that a machine may have; its slots need 4 MiB each to stay within bounds. */
+START_TEST(test_ring_of_a_tebibyte) {
+        _cleanup_(config_freep) struct config *config =
+                load(HEAD "    source: {type: synthetic, samples: 9, features: 1048576}\n" BATCH
+                          "    ring: 1099511627776\n");
+
+        ck_assert_uint_eq(config->pipelines[0].n_slots,
+                          (UINT64_C(1) << 40) / config->pipelines[0].schema.slot_bytes);
+}
+END_TEST
+
+/* ---- no file does more than be refused ---- */
+
+static unsigned accepted, refused;
+
+static void try_bytes(const char *bytes, size_t size) {
+        struct config *config;
+        struct fault fault;
+
+        if (load_bytes(bytes, size, &config, &fault) == 0) {
+                accepted++;
+                config_free(config);
+        } else {
+                refused++;
+                ck_assert_uint_gt(strlen(fault.text), 0);
+        }
+}
+
+START_TEST(test_prefixes) {
+        for (size_t i = 0; i <= strlen(whole); i++)
+                try_bytes(whole, i);
+        ck_assert_uint_gt(accepted, 5);
+        ck_assert_uint_gt(refused, 500);
+}
+END_TEST
+
+START_TEST(test_mutations) {
+        static const char instead[] = "\0\t\n \"'#&*!|>%@`-?:,[]{}0x~a\x7f\xff\xc3";
+        size_t step = getenv("PINFEED_TEST_QUICK") ? 10 : 1;
+        char text[sizeof(whole)];
+
+        for (size_t i = 0; i < strlen(whole); i++)
+                for (size_t j = i % step; j < sizeof(instead); j += step) {
+                        memcpy(text, whole, sizeof(whole));
+                        text[i] = instead[j];
+                        try_bytes(text, strlen(whole));
+                }
+        ck_assert_uint_gt(accepted, 500 / step);
+        ck_assert_uint_gt(refused, 5000 / step);
+}
+END_TEST
+
+START_TEST(test_deletions) {
+        char text[sizeof(whole)];
+
+        for (size_t length = 1; length < 40; length = length * 2 + 1)
+                for (size_t i = 0; i + length <= strlen(whole); i++) {
+                        memcpy(text, whole, i);
+                        memcpy(text + i, whole + i + length, strlen(whole) - i - length);
+                        try_bytes(text, strlen(whole) - length);
+                }
+        ck_assert_uint_gt(accepted, 50);
+        ck_assert_uint_gt(refused, 1000);
+}
+END_TEST
+
+int main(void) {
+        Suite *suite = suite_create("config");
+        TCase *tests = tcase_create("config");
+        SRunner *runner = srunner_create(suite);
+        int failed;
+
+        suite_add_tcase(suite, tests);
+        tcase_set_timeout(tests, 120);
+        tcase_add_test(tests, test_defaults);
+        tcase_add_test(tests, test_whole);
+        tcase_add_test(tests, test_last_batch);
+        tcase_add_test(tests, test_ring_sizes);
+        tcase_add_test(tests, test_ring_of_a_tebibyte);
+        tcase_add_test(tests, test_prefixes);
+        tcase_add_test(tests, test_mutations);
+        tcase_add_test(tests, test_deletions);
+        srunner_set_tap(runner, "-");
+        srunner_run_all(runner, CK_SILENT);
+        failed = srunner_ntests_failed(runner);
+        srunner_free(runner);
+        return failed ? EXIT_FAILURE : EXIT_SUCCESS;
+}
