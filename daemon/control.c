@@ -1,0 +1,277 @@
+/* SPDX-FileCopyrightText: The pinfeed authors */
+/* SPDX-License-Identifier: Apache-2.0 */
+
+/* The control socket. A client sends a line, a bare word or {"command": "word", ...}; it gets one or more
+ * JSON lines, the last of which says "done": true, and may send the next line. Writing is asynchronous: a
+ * client that does not read holds one reply and is not read from until it has taken it, so its cost is
+ * bounded. */
+
+#include "daemon/control.h"
+
+#include "base/fault.h"
+#include "base/list.h"
+#include "daemon/listener.h"
+#include "daemon/log.h"
+#include "daemon/status.h"
+
+#include <errno.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+#include <sys/stat.h>
+#include <unistd.h>
+
+enum {
+        CONTROL_CLIENTS_MAX = 64,
+        CONTROL_LINE_MAX = 4096,
+};
+
+struct control {
+        struct daemon *daemon;
+        uv_pipe_t pipe;
+        struct list clients;
+        uint32_t n_clients;
+        char path[RUNTIME_PATH_MAX + 32];
+};
+
+struct client {
+        struct list link;
+        struct control *control;
+        uv_pipe_t pipe;
+        uv_write_t write;
+        char *reply; /* being written */
+        size_t length;
+        char line[CONTROL_LINE_MAX];
+};
+
+static void read_on(struct client *client);
+
+static void on_client_closed(uv_handle_t *handle) {
+        struct client *client = handle->data;
+
+        free(client->reply);
+        free(client);
+}
+
+static void client_close(struct client *client) {
+        if (uv_is_closing((uv_handle_t *)&client->pipe))
+                return;
+        list_unlink(&client->link);
+        client->control->n_clients--;
+        uv_close((uv_handle_t *)&client->pipe, on_client_closed);
+}
+
+static void on_written(uv_write_t *write, int status) {
+        struct client *client = write->data;
+
+        free(client->reply);
+        client->reply = NULL;
+        if (status < 0)
+                client_close(client);
+        else
+                read_on(client);
+}
+
+/* Sends `object` (consumed) as the last line of a reply. */
+static void reply(struct client *client, json_t *object) {
+        uv_buf_t buffer;
+        size_t length;
+
+        if (object)
+                json_object_set_new(object, "done", json_true());
+        client->reply = object ? json_dumps(object, JSON_COMPACT) : NULL;
+        json_decref(object);
+        if (!client->reply) {
+                client_close(client);
+                return;
+        }
+        length = strlen(client->reply);
+        client->reply[length] = '\n'; /* in place of the terminator, which nobody needs any more */
+        buffer = uv_buf_init(client->reply, (unsigned)length + 1);
+        uv_read_stop((uv_stream_t *)&client->pipe);
+        client->write.data = client;
+        if (uv_write(&client->write, (uv_stream_t *)&client->pipe, &buffer, 1, on_written) < 0)
+                client_close(client);
+}
+
+static json_t *make_error(const char *format, const char *text) {
+        struct fault fault; /* makes it text, whatever came: JSON takes nothing else */
+
+        fault_set(&fault, 0, format, text);
+        return json_pack("{s:s}", "error", fault.text);
+}
+
+/* One table: word, what it answers. */
+static json_t *answer_ping(const struct daemon *daemon) {
+        return json_pack("{s:i}", "pid", (int)getpid());
+}
+
+static const struct command {
+        const char *word;
+        json_t *(*answer)(const struct daemon *daemon);
+} commands[] = {
+        {"status", status_make},
+        {"ping", answer_ping},
+};
+
+/* The word of a line: itself, or the member "command" of an object. NULL: neither. */
+static const char *word_of(const char *line, json_t **object) {
+        *object = NULL;
+        if (*line != '{')
+                return line;
+        *object = json_loads(line, 0, NULL);
+        return json_string_value(json_object_get(*object, "command"));
+}
+
+static void on_line(struct client *client, const char *line) {
+        json_t *object, *result = NULL;
+        const char *word = word_of(line, &object);
+
+        for (size_t i = 0; word && i < sizeof(commands) / sizeof(*commands); i++) {
+                if (strcmp(commands[i].word, word) == 0)
+                        result = commands[i].answer(client->control->daemon);
+        }
+        if (!word)
+                result = make_error("expected a word, or an object with a \"command\", got: %.100s", line);
+        else if (!result)
+                result = make_error("unknown command \"%.100s\"; there are status and ping", word);
+        json_decref(object);
+        reply(client, result);
+}
+
+/* Answers the first whole line in the buffer, if there is one. */
+static void take_line(struct client *client) {
+        char *end = memchr(client->line, '\n', client->length);
+        char line[CONTROL_LINE_MAX];
+        size_t n;
+
+        if (!end) {
+                if (client->length == sizeof(client->line))
+                        client_close(client);
+                return;
+        }
+        n = (size_t)(end - client->line);
+        memcpy(line, client->line, n);
+        line[n] = 0;
+        if (n > 0 && line[n - 1] == '\r')
+                line[n - 1] = 0;
+        client->length -= n + 1;
+        memmove(client->line, end + 1, client->length);
+        on_line(client, line);
+}
+
+static void on_allocate(uv_handle_t *handle, size_t suggested, uv_buf_t *buffer) {
+        struct client *client = handle->data;
+
+        *buffer =
+                uv_buf_init(client->line + client->length, (unsigned)(sizeof(client->line) - client->length));
+}
+
+/* A last line that nobody ended: as good as any. */
+static ssize_t end_line(struct client *client) {
+        client->line[client->length] = '\n';
+        return 1;
+}
+
+static void on_read(uv_stream_t *stream, ssize_t n, const uv_buf_t *buffer) {
+        struct client *client = stream->data;
+
+        if (n == UV_EOF && client->length > 0 && client->length < sizeof(client->line))
+                n = end_line(client);
+        if (n < 0) {
+                client_close(client);
+                return;
+        }
+        client->length += (size_t)n;
+        take_line(client);
+}
+
+static void read_on(struct client *client) {
+        uv_read_start((uv_stream_t *)&client->pipe, on_allocate, on_read);
+        take_line(client);
+}
+
+static bool is_welcome(const struct client *client) {
+        struct fault fault;
+        uv_os_fd_t fd;
+        pid_t pid;
+        uid_t uid;
+
+        if (client->control->n_clients > CONTROL_CLIENTS_MAX ||
+            uv_fileno((const uv_handle_t *)&client->pipe, &fd) < 0)
+                return false;
+        if (listener_check_peer(fd, &pid, &uid, &fault) < 0) {
+                log_line(LOG_WARNING, "%s", fault.text);
+                return false;
+        }
+        return true;
+}
+
+static void on_connection(uv_stream_t *server, int status) {
+        struct control *control = server->data;
+        struct client *client;
+
+        if (status < 0)
+                return;
+        client = calloc(1, sizeof(*client));
+        if (!client)
+                return;
+        client->control = control;
+        uv_pipe_init(server->loop, &client->pipe, 0);
+        client->pipe.data = client;
+        list_append(&control->clients, &client->link);
+        control->n_clients++;
+        if (uv_accept(server, (uv_stream_t *)&client->pipe) < 0 || !is_welcome(client))
+                client_close(client);
+        else
+                read_on(client);
+}
+
+static void on_control_closed(uv_handle_t *handle) {
+        free(handle->data);
+}
+
+/* The socket must never be open to others, not for an instant: the mask holds while bind makes the file. */
+static int bind_private(uv_pipe_t *pipe, const char *path) {
+        mode_t mask = umask(0177);
+        int r = uv_pipe_bind(pipe, path);
+
+        umask(mask);
+        return r;
+}
+
+int control_new(struct control **controlp, struct daemon *daemon, struct fault *fault) {
+        struct control *control = calloc(1, sizeof(*control));
+        int r;
+
+        if (!control)
+                return fault_set(fault, -ENOMEM, "no memory for the control socket");
+        control->daemon = daemon;
+        list_init(&control->clients);
+        r = listener_prepare(control->path, daemon->directory, RUNTIME_CONTROL_SOCKET, fault);
+        if (r < 0) {
+                free(control);
+                return r;
+        }
+        uv_pipe_init(&daemon->loop, &control->pipe, 0);
+        control->pipe.data = control;
+        r = bind_private(&control->pipe, control->path);
+        if (r >= 0)
+                r = uv_listen((uv_stream_t *)&control->pipe, 16, on_connection);
+        if (r < 0) {
+                fault_set(fault, r, "cannot listen on %s: %s", control->path, uv_strerror(r));
+                uv_close((uv_handle_t *)&control->pipe, on_control_closed);
+                return r;
+        }
+        *controlp = control;
+        return 0;
+}
+
+struct control *control_free(struct control *control) {
+        if (!control)
+                return NULL;
+        list_for_each_safe (link, &control->clients)
+                client_close(container_of(link, struct client, link));
+        uv_close((uv_handle_t *)&control->pipe, on_control_closed); /* libuv removes the file */
+        return NULL;
+}

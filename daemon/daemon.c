@@ -1,0 +1,338 @@
+/* SPDX-FileCopyrightText: The pinfeed authors */
+/* SPDX-License-Identifier: Apache-2.0 */
+
+/* The daemon. One thread, one loop; nothing here may block, so that status answers whatever storage, workers
+ * or jobs do.
+ *
+ * Start: lock the directory, bind both sockets, start the pipelines that are reserved from the start, say
+ * that it is ready when their memory is there. A failure of any of these ends the daemon with exit status 1
+ * and one line. Status is answered from the moment the sockets exist.
+ *
+ * End: SIGTERM or SIGINT closes the sockets and every job and ends the workers; when the last one is gone the
+ * loop runs dry. A second signal changes nothing (workers get SIGKILL after a second anyway), so both are
+ * caught up to the end: otherwise it would kill the daemon before it has removed its sockets. */
+
+#include "daemon/daemon.h"
+
+#include "base/cleanup.h"
+#include "base/clock.h"
+#include "base/cpu.h"
+#include "base/fault.h"
+#include "base/program.h"
+#include "base/seqpacket.h"
+#include "daemon/control.h"
+#include "daemon/job.h"
+#include "daemon/listener.h"
+#include "daemon/log.h"
+
+#include <errno.h>
+#include <signal.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+#include <sys/resource.h>
+#include <unistd.h>
+
+enum {
+        DAEMON_BACKLOG = 128,
+        DAEMON_ACCEPTS_PER_TURN = 16,
+        DAEMON_ACCEPT_PAUSE_MS = 500,
+};
+
+/* ---- jobs ---- */
+
+static void refuse_unknown(const struct daemon *daemon, struct job *job) {
+        char names[512] = "";
+        struct fault fault;
+
+        for (uint32_t i = 0; i < daemon->n_pipelines; i++) {
+                size_t n = strlen(names);
+
+                snprintf(names + n, sizeof(names) - n, "%s%s", i > 0 ? ", " : "",
+                         daemon->pipelines[i]->config->name);
+        }
+        fault_set(&fault, -ENOENT, "no pipeline \"%s\"; there are: %s (%s)", job->attach.pipeline, names,
+                  daemon->config->file);
+        job_refuse(job, -ENOENT, fault.text);
+}
+
+static void on_attach(void *context, struct job *job) {
+        struct daemon *daemon = context;
+
+        for (uint32_t i = 0; i < daemon->n_pipelines; i++) {
+                if (strcmp(daemon->pipelines[i]->config->name, job->attach.pipeline) == 0) {
+                        pipeline_attach(daemon->pipelines[i], job);
+                        return;
+                }
+        }
+        refuse_unknown(daemon, job);
+}
+
+static int on_release(void *context, struct job *job, const uint64_t *numbers, uint32_t n_numbers) {
+        return pipeline_release(job->owner, job, numbers, n_numbers);
+}
+
+static void on_closed(void *context, struct job *job) {
+        if (job->owner)
+                pipeline_detach(job->owner, job);
+}
+
+static const struct job_events job_events = {.attach = on_attach, .release = on_release, .closed = on_closed};
+
+static void on_connection(uv_poll_t *poll, int status, int events);
+
+static void on_pause_over(uv_timer_t *timer) {
+        struct daemon *daemon = timer->data;
+
+        uv_poll_start(&daemon->job_poll, UV_READABLE, on_connection);
+}
+
+/* What cannot be accepted now is left in the queue for a moment: the socket stays readable, and looking at it
+ * again at once would take all of a CPU. */
+static void on_connection(uv_poll_t *poll, int status, int events) {
+        struct daemon *daemon = poll->data;
+        struct fault fault;
+
+        for (int i = 0; i < DAEMON_ACCEPTS_PER_TURN; i++) {
+                int socket, r = listener_accept(daemon->job_socket, &socket, &fault);
+
+                if (r == LISTENER_E_NONE)
+                        return;
+                if (r != 0)
+                        log_line(LOG_WARNING, "%s", fault.text);
+                if (r < 0) {
+                        uv_poll_stop(&daemon->job_poll);
+                        uv_timer_start(&daemon->job_pause, on_pause_over, DAEMON_ACCEPT_PAUSE_MS, 0);
+                        return;
+                }
+                if (r != 0)
+                        continue;
+                if (job_new(&daemon->loop, &daemon->jobs, socket, ++daemon->next_job, &job_events, daemon,
+                            &fault) < 0)
+                        log_line(LOG_WARNING, "%s", fault.text);
+        }
+}
+
+/* ---- end ---- */
+
+static void daemon_stop(struct daemon *daemon, const char *reason) {
+        if (daemon->stopping)
+                return;
+        daemon->stopping = true;
+        if (reason)
+                log_line(LOG_INFO, "%s: stopping", reason);
+        uv_close((uv_handle_t *)&daemon->job_pause, NULL);
+        if (daemon->job_socket >= 0)
+                uv_close((uv_handle_t *)&daemon->job_poll, NULL);
+        daemon->control = control_free(daemon->control);
+        /* First those of pipelines: a job that leaves a pipeline at work could end another one. */
+        for (uint32_t i = 0; i < daemon->n_pipelines; i++)
+                pipeline_stop(daemon->pipelines[i]);
+        list_for_each_safe (link, &daemon->jobs)
+                job_close(container_of(link, struct job, link), NULL);
+}
+
+static void on_signal(uv_signal_t *signal, int number) {
+        struct daemon *daemon = signal->data;
+
+        if (daemon->stopping)
+                return;
+        daemon->exit_status = number == SIGINT ? 130 : 0;
+        daemon_stop(daemon, number == SIGINT ? "SIGINT" : "SIGTERM");
+}
+
+static void say_ready(const struct daemon *daemon) {
+        log_line(LOG_INFO, "ready: pid %d, %s, %u cpu%s, %u pipeline%s", (int)getpid(), daemon->directory,
+                 daemon->cpus, daemon->cpus == 1 ? "" : "s", daemon->n_pipelines,
+                 daemon->n_pipelines == 1 ? "" : "s");
+}
+
+static void on_reserved(void *context, struct pipeline *pipeline, int error) {
+        struct daemon *daemon = context;
+
+        if (error < 0) {
+                daemon->exit_status = 1;
+                daemon_stop(daemon, NULL);
+        } else if (--daemon->unreserved == 0 && !daemon->stopping) {
+                say_ready(daemon);
+        }
+}
+
+/* ---- start ---- */
+
+static int find_worker(struct daemon *daemon, struct fault *fault) {
+        static const char *const places[] = {
+                "../libexec/pinfeed/pinfeed-worker", /* installed */
+                "worker/pinfeed-worker",             /* the build tree */
+                NULL,
+        };
+
+        if (program_find(daemon->worker_path, places) < 0)
+                return fault_set(fault, -ENOENT,
+                                 "no pinfeed-worker at %s or %s beside this program; install both together",
+                                 places[0], places[1]);
+        return 0;
+}
+
+static void remove_job_socket(struct daemon *daemon) {
+        char path[RUNTIME_PATH_MAX + 32];
+
+        if (daemon->job_socket < 0)
+                return;
+        fd_closep(&daemon->job_socket);
+        snprintf(path, sizeof(path), "%s/%s", daemon->directory, RUNTIME_JOB_SOCKET);
+        unlink(path);
+}
+
+static int bind_sockets(struct daemon *daemon, struct fault *fault) {
+        char path[RUNTIME_PATH_MAX + 32];
+        int r;
+
+        r = control_new(&daemon->control, daemon, fault);
+        if (r < 0)
+                return r;
+        r = listener_prepare(path, daemon->directory, RUNTIME_JOB_SOCKET, fault);
+        if (r < 0)
+                return r;
+        daemon->job_socket = seqpacket_listen(path, DAEMON_BACKLOG);
+        if (daemon->job_socket < 0)
+                return fault_set(fault, daemon->job_socket, "cannot listen on %s: %s", path,
+                                 strerror(-daemon->job_socket));
+        r = uv_poll_init(&daemon->loop, &daemon->job_poll, daemon->job_socket);
+        if (r < 0) {
+                remove_job_socket(daemon);
+                return fault_set(fault, r, "cannot watch %s: %s", path, uv_strerror(r));
+        }
+        daemon->job_poll.data = daemon;
+        uv_poll_start(&daemon->job_poll, UV_READABLE, on_connection);
+        return 0;
+}
+
+static void watch_signals(struct daemon *daemon) {
+        signal(SIGPIPE, SIG_IGN);
+        uv_signal_init(&daemon->loop, &daemon->sigterm);
+        uv_signal_init(&daemon->loop, &daemon->sigint);
+        daemon->sigterm.data = daemon->sigint.data = daemon;
+        uv_signal_start(&daemon->sigterm, on_signal, SIGTERM);
+        uv_signal_start(&daemon->sigint, on_signal, SIGINT);
+        uv_unref((uv_handle_t *)&daemon->sigterm); /* what keeps the loop alive are the sockets */
+        uv_unref((uv_handle_t *)&daemon->sigint);
+}
+
+/* From here on SIGTERM and SIGINT stay pending: closing a handle makes its signal deadly again. */
+static void unwatch_signals(struct daemon *daemon) {
+        sigset_t both;
+
+        sigemptyset(&both);
+        sigaddset(&both, SIGTERM);
+        sigaddset(&both, SIGINT);
+        sigprocmask(SIG_BLOCK, &both, NULL);
+        uv_close((uv_handle_t *)&daemon->sigterm, NULL);
+        uv_close((uv_handle_t *)&daemon->sigint, NULL);
+        uv_run(&daemon->loop, UV_RUN_DEFAULT);
+}
+
+static int make_pipelines(struct daemon *daemon, struct fault *fault) {
+        static const struct pipeline_events events = {.reserved = on_reserved};
+
+        for (uint32_t i = 0; i < daemon->config->n_pipelines; i++) {
+                const struct config_pipeline *config = &daemon->config->pipelines[i];
+                int r = pipeline_new(&daemon->pipelines[i], &daemon->loop, daemon->config, config,
+                                     daemon->cpus, daemon->worker_path, &events, daemon);
+
+                if (r < 0)
+                        return fault_set(fault, r, "no memory for pipeline %s", config->name);
+                daemon->n_pipelines++;
+                daemon->unreserved += config->reserve == CONFIG_RESERVE_START;
+        }
+        return 0;
+}
+
+static void start_pipelines(struct daemon *daemon) {
+        if (daemon->unreserved == 0)
+                say_ready(daemon);
+        for (uint32_t i = 0; i < daemon->n_pipelines && !daemon->stopping; i++) {
+                if (daemon->pipelines[i]->config->reserve == CONFIG_RESERVE_START)
+                        pipeline_start(daemon->pipelines[i]);
+        }
+}
+
+/* A job and a worker cost a descriptor each, and the usual limit of 1,024 is there for programs that use
+ * select. */
+static void raise_descriptor_limit(void) {
+        struct rlimit limit;
+
+        if (getrlimit(RLIMIT_NOFILE, &limit) < 0 || limit.rlim_cur == limit.rlim_max)
+                return;
+        limit.rlim_cur = limit.rlim_max;
+        setrlimit(RLIMIT_NOFILE, &limit); /* or it stays as it is */
+}
+
+static int daemon_init(struct daemon *daemon, struct config *config, const char *directory,
+                       struct fault *fault) {
+        int r;
+
+        *daemon = (struct daemon){.config = config, .lock = -1, .job_socket = -1, .started_ns = clock_ns()};
+        snprintf(daemon->directory, sizeof(daemon->directory), "%s", directory);
+        list_init(&daemon->jobs);
+        daemon->cpus = config->cpus > 0 ? (uint32_t)config->cpus : (uint32_t)cpu_count_usable("");
+        r = find_worker(daemon, fault);
+        if (r >= 0)
+                r = runtime_make_directory(directory, fault);
+        if (r < 0)
+                return r;
+        daemon->lock = listener_lock(directory, fault);
+        return daemon->lock < 0 ? daemon->lock : 0;
+}
+
+static void daemon_deinit(struct daemon *daemon) {
+        for (uint32_t i = 0; i < daemon->n_pipelines; i++)
+                pipeline_free(daemon->pipelines[i]);
+        remove_job_socket(daemon);
+        listener_unlock(daemon->directory, daemon->lock);
+        config_free(daemon->config);
+}
+
+/* With a loop, a lock and a directory of its own. */
+static void serve(struct daemon *daemon, struct fault *fault) {
+        int r;
+
+        raise_descriptor_limit();
+        uv_timer_init(&daemon->loop, &daemon->job_pause);
+        daemon->job_pause.data = daemon;
+        watch_signals(daemon);
+        r = make_pipelines(daemon, fault);
+        if (r >= 0)
+                r = bind_sockets(daemon, fault);
+        if (r < 0) {
+                log_line(LOG_ERROR, "%s", fault->text);
+                daemon->exit_status = 1;
+                daemon_stop(daemon, NULL);
+        } else {
+                start_pipelines(daemon);
+        }
+        uv_run(&daemon->loop, UV_RUN_DEFAULT);
+        unwatch_signals(daemon);
+}
+
+int daemon_run(struct config *config, const char *directory) {
+        struct daemon daemon;
+        struct fault fault;
+        int r = daemon_init(&daemon, config, directory, &fault);
+
+        if (r < 0) {
+                log_line(LOG_ERROR, "%s", fault.text);
+                daemon_deinit(&daemon);
+                return 1;
+        }
+        r = uv_loop_init(&daemon.loop);
+        if (r < 0) {
+                log_line(LOG_ERROR, "no event loop: %s", uv_strerror(r));
+                daemon_deinit(&daemon);
+                return 1;
+        }
+        serve(&daemon, &fault);
+        uv_loop_close(&daemon.loop);
+        daemon_deinit(&daemon);
+        return daemon.exit_status;
+}

@@ -1,0 +1,288 @@
+/* SPDX-FileCopyrightText: The pinfeed authors */
+/* SPDX-License-Identifier: Apache-2.0 */
+
+/* Sessions.
+ *
+ *     connect --> NEW --HELLO--> GREETED --ATTACH--> ATTACHING --> ATTACHED --> CLOSED (from every state)
+ *
+ * There is no queue of bytes for a slow reader. What a job may be owed is bounded by its credit, and all of
+ * it is known: the batches it leases. Those that did not fit into the socket stay in the outbox, which was
+ * sized for the whole credit at attach, and go out, many to a record, when the socket is writable again. A
+ * job that never reads costs its leases and nothing else. (A small record costs the kernel some 800 bytes of
+ * send buffer, so a job allowed 1,000 batches overruns a default buffer without having done anything wrong:
+ * closing it on EAGAIN would be unjust.)
+ *
+ * Anything malformed or out of turn closes the connection, with the reason in the log, and touches nobody
+ * else. */
+
+#include "daemon/job.h"
+
+#include "base/cleanup.h"
+#include "base/clock.h"
+#include "base/fault.h"
+#include "base/seqpacket.h"
+#include "daemon/listener.h"
+#include "daemon/log.h"
+
+#include <errno.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+#include <unistd.h>
+
+static void on_poll(uv_poll_t *poll, int status, int events);
+
+const char *job_state_name(enum job_state state) {
+        static const char *const names[] = {
+#define S(NAME, name) [JOB_##NAME] = #name,
+                JOB_STATES(S)
+#undef S
+        };
+
+        return names[state];
+}
+
+static void on_closed(uv_handle_t *handle) {
+        struct job *job = handle->data;
+
+        fd_closep(&job->socket);
+        free(job->outbox);
+        free(job->segments);
+        free(job);
+}
+
+void job_close(struct job *job, const char *reason) {
+        bool had_asked = job->state == JOB_ATTACHING || job->state == JOB_ATTACHED;
+
+        if (job->state == JOB_CLOSED)
+                return;
+        if (reason)
+                log_line(LOG_WARNING, "job %u (pid %d) is closed: %s", job->id, (int)job->pid, reason);
+        job->state = JOB_CLOSED;
+        list_unlink(&job->link);
+        if (had_asked)
+                job->events->closed(job->context, job);
+        uv_close((uv_handle_t *)&job->poll, on_closed);
+}
+
+/* That the peer is gone is no news. */
+static void close_unsent(struct job *job, int error) {
+        job_close(job, error == -EPIPE || error == -ECONNRESET ? NULL : strerror(-error));
+}
+
+static void send_or_close(struct job *job, const struct message *message, int fd) {
+        int r = message_send(job->socket, message, &fd, fd >= 0 ? 1 : 0);
+
+        if (r < 0)
+                close_unsent(job, r);
+}
+
+void job_refuse(struct job *job, int error, const char *text) {
+        struct message message = {.type = MESSAGE_REFUSED};
+
+        message.refused.error = (uint16_t)-error;
+        snprintf(message.refused.text, sizeof(message.refused.text), "%s", text);
+        log_line(LOG_INFO, "job %u (pid %d) is refused: %s", job->id, (int)job->pid, text);
+        send_or_close(job, &message, -1);
+        job_close(job, NULL);
+}
+
+void job_fail(struct job *job, const struct message_failed *failed) {
+        struct message message = {.type = MESSAGE_FAILED, .failed = *failed};
+
+        send_or_close(job, &message, -1);
+        job_close(job, NULL);
+}
+
+/* A job that does not read while it waits misses some of the news. */
+void job_send_progress(struct job *job, enum message_stage stage, uint64_t done, uint64_t total) {
+        struct message message = {.type = MESSAGE_PROGRESS, .progress = {(uint8_t)stage, done, total}};
+        int r = message_send(job->socket, &message, NULL, 0);
+
+        if (r < 0 && r != -EAGAIN && r != -ENOBUFS)
+                close_unsent(job, r);
+}
+
+void job_set_attached(struct job *job, const struct message *attached, int ring_fd, uint32_t segments_each) {
+        job->outbox_size = attached->attached.max_held;
+        job->segments_each = segments_each;
+        job->outbox = calloc(job->outbox_size, sizeof(*job->outbox));
+        job->segments = calloc((size_t)job->outbox_size * segments_each, sizeof(*job->segments));
+        if (!job->outbox || !job->segments) {
+                job_refuse(job, -ENOMEM,
+                           "pinfeedd has no memory for so many batches; ask for a smaller max_held_batches");
+                return;
+        }
+        job->state = JOB_ATTACHED;
+        send_or_close(job, attached, ring_fd);
+}
+
+void job_deliver(struct job *job, const struct message_batch *batch, const struct message_segment *segments) {
+        uint32_t place = (job->outbox_first + job->outbox_count) % job->outbox_size;
+
+        job->outbox[place] = *batch;
+        memcpy(&job->segments[(size_t)place * job->segments_each], segments,
+               batch->segments * sizeof(*segments));
+        job->outbox_count++;
+        job->dirty = true;
+}
+
+/* Fills one record from the outbox; returns how many batches it took. */
+static uint32_t pack(const struct job *job, struct message_batches *batches) {
+        uint32_t n = 0;
+
+        batches->n_segment = 0;
+        for (; n < job->outbox_count && n < MESSAGE_BATCHES_MAX; n++) {
+                uint32_t place = (job->outbox_first + n) % job->outbox_size;
+                const struct message_batch *batch = &job->outbox[place];
+
+                if (batches->n_segment + batch->segments > MESSAGE_SEGMENTS_MAX)
+                        break;
+                batches->batch[n] = *batch;
+                memcpy(&batches->segment[batches->n_segment],
+                       &job->segments[(size_t)place * job->segments_each],
+                       batch->segments * sizeof(*job->segments));
+                batches->n_segment += batch->segments;
+        }
+        batches->n_batch = n;
+        return n;
+}
+
+static void await_writable(struct job *job, bool wanted) {
+        if (job->blocked == wanted)
+                return;
+        job->blocked = wanted;
+        uv_poll_start(&job->poll, UV_READABLE | (wanted ? UV_WRITABLE : 0), on_poll);
+}
+
+void job_flush(struct job *job) {
+        struct message message;
+
+        job->dirty = false;
+        message.type = MESSAGE_BATCHES;
+        while (job->state == JOB_ATTACHED && job->outbox_count > 0) {
+                uint32_t n = pack(job, &message.batches);
+                int r = message_send(job->socket, &message, NULL, 0);
+
+                if (r == -EAGAIN || r == -ENOBUFS) {
+                        await_writable(job, true);
+                        return;
+                }
+                if (r < 0) {
+                        close_unsent(job, r);
+                        return;
+                }
+                job->sent = message.batches.batch[n - 1].number + 1;
+                job->outbox_first = (job->outbox_first + n) % job->outbox_size;
+                job->outbox_count -= n;
+        }
+        if (job->state == JOB_ATTACHED)
+                await_writable(job, false);
+}
+
+static void on_hello(struct job *job, const struct message_hello *hello) {
+        struct message message = {.type = MESSAGE_HELLO, .hello = {MESSAGE_MAJOR, MESSAGE_MINOR, "pinfeedd"}};
+        char text[128];
+
+        if (hello->major != MESSAGE_MAJOR) {
+                snprintf(text, sizeof(text),
+                         "this pinfeedd speaks protocol %d, the job speaks %u: install one version",
+                         MESSAGE_MAJOR, hello->major);
+                job_refuse(job, -EPROTO, text);
+                return;
+        }
+        job->state = JOB_GREETED;
+        send_or_close(job, &message, -1);
+}
+
+static void on_release(struct job *job, const struct message_release *release) {
+        bool known = true;
+
+        /* What still lies in the outbox is leased, but the job cannot know of it. */
+        for (uint32_t i = 0; i < release->n_number; i++)
+                known = known && release->number[i] < job->sent;
+        if (!known || job->events->release(job->context, job, release->number, release->n_number) < 0)
+                job_close(job, "it released a batch that it does not hold");
+}
+
+/* Its texts go into log lines and answers: valid UTF-8 already, but control bytes have no business there. */
+static void take_attach(struct job *job, const struct message_attach *attach) {
+        job->attach = *attach;
+        fault_sanitize(job->attach.name, sizeof(job->attach.name), attach->name, strlen(attach->name));
+        fault_sanitize(job->attach.pipeline, sizeof(job->attach.pipeline), attach->pipeline,
+                       strlen(attach->pipeline));
+        fault_sanitize(job->attach.group, sizeof(job->attach.group), attach->group, strlen(attach->group));
+}
+
+static void on_message(struct job *job, const struct message *message) {
+        if (message->type == MESSAGE_HELLO && job->state == JOB_NEW) {
+                on_hello(job, &message->hello);
+        } else if (message->type == MESSAGE_ATTACH && job->state == JOB_GREETED) {
+                take_attach(job, &message->attach);
+                job->state = JOB_ATTACHING;
+                job->events->attach(job->context, job);
+        } else if (message->type == MESSAGE_RELEASE && job->state == JOB_ATTACHED) {
+                on_release(job, &message->release);
+        } else {
+                char reason[64];
+
+                snprintf(reason, sizeof(reason), "it sent %s out of turn", message_name(message->type));
+                job_close(job, reason);
+        }
+}
+
+static void receive(struct job *job) {
+        int fds[SEQPACKET_FDS_MAX];
+        struct message message;
+        struct fault fault;
+        size_t n_fds;
+        int r;
+
+        r = message_receive(job->socket, &message, fds, &n_fds, MESSAGE_BY_JOB, &fault);
+        if (r == 0)
+                on_message(job,
+                           &message); /* no message of a job carries descriptors: the decoder refused those */
+        else if (r == MESSAGE_E_CLOSED || r == -ECONNRESET)
+                job_close(job, NULL);
+        else if (r < 0)
+                job_close(job, fault.text);
+}
+
+static void on_poll(uv_poll_t *poll, int status, int events) {
+        struct job *job = poll->data;
+
+        if (status < 0) {
+                job_close(job, NULL);
+                return;
+        }
+        /* One record a turn, so that no peer can keep the loop to itself. */
+        if (events & UV_READABLE)
+                receive(job);
+        if ((events & UV_WRITABLE) && job->state == JOB_ATTACHED)
+                job_flush(job);
+}
+
+int job_new(uv_loop_t *loop, struct list *jobs, int socket, uint32_t id, const struct job_events *events,
+            void *context, struct fault *fault) {
+        _cleanup_(fd_closep) int owned = socket;
+        struct job *job = calloc(1, sizeof(*job));
+        int r;
+
+        if (!job)
+                return fault_set(fault, -ENOMEM, "no memory for a job");
+        *job = (struct job){
+                .id = id, .socket = socket, .events = events, .context = context, .connected_ns = clock_ns()};
+        list_init(&job->pipeline_link);
+        r = listener_check_peer(socket, &job->pid, &job->uid, fault);
+        if (r >= 0 && (r = uv_poll_init(loop, &job->poll, socket)) < 0)
+                fault_set(fault, r, "cannot watch a job's socket: %s", strerror(-r));
+        if (r < 0) {
+                free(job);
+                return r;
+        }
+        fd_take(&owned); /* consumed */
+        job->poll.data = job;
+        list_append(jobs, &job->link);
+        uv_poll_start(&job->poll, UV_READABLE, on_poll);
+        return 0;
+}

@@ -1,0 +1,95 @@
+#pragma once
+/* SPDX-FileCopyrightText: The pinfeed authors */
+/* SPDX-License-Identifier: Apache-2.0 */
+
+/* One connection of a training process: a session that attaches, gets batches, releases them. */
+
+#include "base/list.h"
+#include "proto/message.h"
+
+#include <stdbool.h>
+#include <stdint.h>
+#include <sys/types.h>
+#include <uv.h>
+
+struct fault;
+struct job;
+
+#define JOB_STATES(S)                                                                                        \
+        S(NEW, new)             /* has not said HELLO */                                                     \
+        S(GREETED, greeted)     /* may ATTACH */                                                             \
+        S(ATTACHING, attaching) /* waits for its pipeline */                                                 \
+        S(ATTACHED, attached)                                                                                \
+        S(CLOSED, closed)
+
+enum job_state {
+#define S(NAME, name) JOB_##NAME,
+        JOB_STATES(S)
+#undef S
+};
+
+struct job_events {
+        /* The job asks for job->attach. The callee keeps it waiting, or calls job_refuse or job_set_attached.
+         */
+        void (*attach)(void *context, struct job *job);
+        /* The job gives batches back. A number it does not hold is its mistake: return -EINVAL and it is
+         * closed. */
+        int (*release)(void *context, struct job *job, const uint64_t *numbers, uint32_t n_numbers);
+        /* It is gone, for whatever reason; called once, if attach was. The job must not be used afterwards.
+         */
+        void (*closed)(void *context, struct job *job);
+};
+
+struct job {
+        struct list link;          /* in the daemon's list of jobs */
+        struct list pipeline_link; /* in its pipeline's list */
+        void *owner;               /* set by the attach callback: the pipeline */
+        uint32_t id;
+        enum job_state state;
+        int socket;
+        uv_poll_t poll;
+        pid_t pid;
+        uid_t uid;
+        const struct job_events *events;
+        void *context;
+        struct message_attach attach; /* as it came; world_size and max_held are never 0 */
+        uint64_t seed;                /* of its stream */
+        uint64_t connected_ns;
+        /* Batches that are leased but not yet written to the socket: circular, sized at attach for all that
+         * the job may ever hold, so nothing is allocated later and nothing can overflow. */
+        struct message_batch *outbox;
+        struct message_segment *segments; /* outbox_size x segments_each */
+        uint32_t outbox_size;
+        uint32_t segments_each;
+        uint32_t outbox_first;
+        uint32_t outbox_count;
+        uint64_t sent; /* number of the first batch that has not been written to the socket */
+        bool dirty;    /* something is in the outbox; job_flush is due */
+        bool blocked;  /* the socket is full; writability is awaited */
+};
+
+/* Takes over a connected socket. 0 and the job is in `jobs`, or a negative errno and the socket is closed. */
+int job_new(uv_loop_t *loop, struct list *jobs, int socket, uint32_t id, const struct job_events *events,
+            void *context, struct fault *fault);
+
+/* Ends the connection; the closed callback runs before this returns, the memory goes a turn later. `reason`
+ * is logged unless NULL. Harmless when it is closed already. */
+void job_close(struct job *job, const char *reason);
+
+/* Answers ATTACH with REFUSED and closes. */
+void job_refuse(struct job *job, int error, const char *text);
+
+void job_send_progress(struct job *job, enum message_stage stage, uint64_t done, uint64_t total);
+
+/* Answers ATTACH: sends ATTACHED with the ring and makes room for `max_held` batches of up to
+ * `segments_each`. Closes the job when that fails. */
+void job_set_attached(struct job *job, const struct message *attached, int ring_fd, uint32_t segments_each);
+
+/* Puts a batch into the outbox; job_flush sends it. */
+void job_deliver(struct job *job, const struct message_batch *batch, const struct message_segment *segments);
+void job_flush(struct job *job);
+
+/* Sends FAILED and closes. */
+void job_fail(struct job *job, const struct message_failed *failed);
+
+const char *job_state_name(enum job_state state);

@@ -1,0 +1,174 @@
+/* SPDX-FileCopyrightText: The pinfeed authors */
+/* SPDX-License-Identifier: Apache-2.0 */
+
+/* A crash leaves socket files behind, and bind fails on them for ever. Whether one is stale cannot be told
+ * from the file; but whoever holds the lock on RUNTIME_LOCK is the only pinfeedd of this directory, and the
+ * kernel drops the lock with the process. So: lock first, then every socket of ours here is stale. Files that
+ * are no sockets, and sockets that answer, are not ours and stay.
+ *
+ * The lock file is removed at a clean end. Somebody may have opened it just before; so after locking the file
+ * is compared with what now has its name, and opened again when they differ. */
+
+#include "daemon/listener.h"
+
+#include "base/cleanup.h"
+#include "base/fault.h"
+#include "base/seqpacket.h"
+#include "proto/message.h"
+
+#include <errno.h>
+#include <fcntl.h>
+#include <stdbool.h>
+#include <stdio.h>
+#include <string.h>
+#include <sys/file.h>
+#include <sys/resource.h>
+#include <sys/socket.h>
+#include <sys/stat.h>
+#include <sys/un.h>
+#include <unistd.h>
+
+enum {
+        PATH_BYTES = RUNTIME_PATH_MAX + 32,
+};
+
+static int refuse_second(int lock, const char *directory, struct fault *fault) {
+        char pid[16] = "";
+        ssize_t n = pread(lock, pid, sizeof(pid) - 1, 0);
+
+        pid[n > 0 ? strcspn(pid, "\n") : 0] = 0;
+        return fault_set(
+                fault, -EBUSY,
+                "another pinfeedd (pid %s) serves %s; stop it, or give another directory with --runtime-dir",
+                *pid ? pid : "unknown", directory);
+}
+
+/* Whether `lock` is still the file at `path`. */
+static bool is_at(int lock, const char *path) {
+        struct stat ours, there;
+
+        return fstat(lock, &ours) == 0 && stat(path, &there) == 0 && ours.st_ino == there.st_ino &&
+               ours.st_dev == there.st_dev;
+}
+
+static int write_pid(int lock) {
+        char text[16];
+        int n = snprintf(text, sizeof(text), "%d\n", (int)getpid());
+
+        if (ftruncate(lock, 0) < 0 || pwrite(lock, text, (size_t)n, 0) != n)
+                return -errno;
+        return 0;
+}
+
+int listener_lock(const char *directory, struct fault *fault) {
+        char path[PATH_BYTES];
+        int r;
+
+        snprintf(path, sizeof(path), "%s/%s", directory, RUNTIME_LOCK);
+        for (;;) {
+                _cleanup_(fd_closep) int lock = open(path, O_RDWR | O_CREAT | O_CLOEXEC | O_NOFOLLOW, 0600);
+
+                if (lock < 0)
+                        return fault_set(fault, -errno, "cannot open %s: %s", path, strerror(errno));
+                if (flock(lock, LOCK_EX | LOCK_NB) < 0)
+                        return errno == EWOULDBLOCK ? refuse_second(lock, directory, fault)
+                                                    : fault_set(fault, -errno, "cannot lock %s: %s", path,
+                                                                strerror(errno));
+                if (!is_at(lock, path))
+                        continue;
+                r = write_pid(lock);
+                if (r < 0)
+                        return fault_set(fault, r, "cannot write %s: %s", path, strerror(-r));
+                return fd_take(&lock);
+        }
+}
+
+void listener_unlock(const char *directory, int lock) {
+        char path[PATH_BYTES];
+
+        if (lock < 0)
+                return;
+        snprintf(path, sizeof(path), "%s/%s", directory, RUNTIME_LOCK);
+        unlink(path);
+        close(lock);
+}
+
+/* Somebody may answer there; of which kind the socket is does not matter. Only "refused" says that nobody
+ * does: whatever else goes wrong (no descriptor left, no permission) leaves the socket to its owner. */
+static bool is_served(const char *path) {
+        static const int types[] = {SOCK_STREAM, SOCK_SEQPACKET, SOCK_DGRAM};
+        struct sockaddr_un address = {.sun_family = AF_UNIX};
+
+        snprintf(address.sun_path, sizeof(address.sun_path), "%s", path);
+        for (size_t i = 0; i < sizeof(types) / sizeof(*types); i++) {
+                _cleanup_(fd_closep) int fd = socket(AF_UNIX, types[i] | SOCK_CLOEXEC | SOCK_NONBLOCK, 0);
+
+                if (fd < 0 || connect(fd, (struct sockaddr *)&address, sizeof(address)) == 0 ||
+                    (errno != ECONNREFUSED && errno != EPROTOTYPE))
+                        return true;
+        }
+        return false;
+}
+
+int listener_prepare(char path[PATH_BYTES], const char *directory, const char *name, struct fault *fault) {
+        struct stat there;
+
+        snprintf(path, PATH_BYTES, "%s/%s", directory, name);
+        if (lstat(path, &there) < 0)
+                return errno == ENOENT
+                               ? 0
+                               : fault_set(fault, -errno, "cannot look at %s: %s", path, strerror(errno));
+        if (!S_ISSOCK(there.st_mode))
+                return fault_set(fault, -EEXIST,
+                                 "%s is in the way and no socket; it was left alone, move it away", path);
+        if (is_served(path))
+                return fault_set(fault, -EEXIST,
+                                 "%s is served by another program; stop that, or give another --runtime-dir",
+                                 path);
+        if (unlink(path) < 0)
+                return fault_set(fault, -errno, "cannot remove the stale socket %s: %s", path,
+                                 strerror(errno));
+        return 0;
+}
+
+int listener_check_peer(int socket, pid_t *pid, uid_t *uid, struct fault *fault) {
+        gid_t gid;
+        int r = seqpacket_peer(socket, pid, uid, &gid);
+
+        if (r < 0)
+                return fault_set(fault, r, "cannot ask who has connected: %s", strerror(-r));
+        if (*uid != geteuid() && *uid != 0)
+                return fault_set(fault, -EPERM,
+                                 "uid %u (pid %d) is turned away: this daemon is for uid %u and root",
+                                 (unsigned)*uid, (int)*pid, (unsigned)geteuid());
+        return 0;
+}
+
+static void turn_away(int socket, const char *text) {
+        struct message message = {.type = MESSAGE_REFUSED, .refused.error = EMFILE};
+
+        snprintf(message.refused.text, sizeof(message.refused.text), "%s", text);
+        message_send(socket, &message, NULL, 0); /* or it only sees that it was hung up on */
+}
+
+/* The kernel gives out the lowest free number, so a high one means that few are left. */
+int listener_accept(int listening, int *socket, struct fault *fault) {
+        _cleanup_(fd_closep) int taken = accept4(listening, NULL, NULL, SOCK_CLOEXEC | SOCK_NONBLOCK);
+        struct rlimit limit = {};
+
+        if (taken < 0 && (errno == EAGAIN || errno == EINTR || errno == ECONNABORTED))
+                return LISTENER_E_NONE;
+        if (taken < 0)
+                return fault_set(fault, -errno, "cannot accept a connection: %s", strerror(errno));
+        if (getrlimit(RLIMIT_NOFILE, &limit) == 0 && (rlim_t)taken + LISTENER_RESERVE >= limit.rlim_cur) {
+                fault_set(
+                        fault, -EMFILE,
+                        "pinfeedd has no descriptor left for another job (its limit is %llu); raise it with "
+                        "ulimit -n or LimitNOFILE=",
+                        (unsigned long long)limit.rlim_cur);
+                turn_away(taken, fault->text);
+                return LISTENER_E_FULL;
+        }
+        *socket = fd_take(&taken);
+        return 0;
+}

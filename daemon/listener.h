@@ -1,0 +1,41 @@
+#pragma once
+/* SPDX-FileCopyrightText: The pinfeed authors */
+/* SPDX-License-Identifier: Apache-2.0 */
+
+/* One daemon per runtime directory: the lock, and sockets that replace stale ones and nothing else. */
+
+#include "proto/runtime.h"
+
+#include <sys/types.h>
+
+struct fault;
+
+/* Takes the directory for this process and writes its pid into RUNTIME_LOCK. The descriptor to keep open, or
+ * -EBUSY with the pid of the daemon that has it, or another negative errno with the reason. */
+int listener_lock(const char *directory, struct fault *fault);
+
+/* Removes the lock file and closes the descriptor. */
+void listener_unlock(const char *directory, int lock);
+
+/* "DIRECTORY/NAME" for a socket that is to be bound there: whatever stale socket lies there is removed. The
+ * caller holds the lock. -EEXIST for anything that is no socket, or a socket that somebody serves: it is left
+ * alone and named. */
+int listener_prepare(char path[RUNTIME_PATH_MAX + 32], const char *directory, const char *name,
+                     struct fault *fault);
+
+/* Who has connected, by the kernel's word. Sockets and directory are open to our uid only; this holds also
+ * when somebody has changed their modes. 0, or -EPERM for another uid than ours and root's. */
+int listener_check_peer(int socket, pid_t *pid, uid_t *uid, struct fault *fault);
+
+enum {
+        LISTENER_RESERVE = 8, /* descriptors that jobs cannot take: for operators, rings, workers */
+};
+
+enum listener_error {
+        LISTENER_E_NONE = 1, /* nobody waits */
+        LISTENER_E_FULL,     /* somebody was refused for want of descriptors; fault says so */
+};
+
+/* Takes the next connection of a job: close-on-exec, non-blocking. 0, a positive LISTENER_E_*, or a negative
+ * errno: it still waits, try again later. */
+int listener_accept(int listening, int *socket, struct fault *fault);

@@ -1,0 +1,96 @@
+/* SPDX-FileCopyrightText: The pinfeed authors */
+/* SPDX-License-Identifier: Apache-2.0 */
+
+/* Failure, until workers are restarted: what fails, fails a stream. A bad sample or a dead worker ends every
+ * job with the seed it was working for, each with the same words. Chunks that a dead worker held and had not
+ * begun may be other streams'; they are filled again. Jobs are detached before the chunk is given up, so that
+ * nobody asks for the same rows again at once. A pipeline without workers, ring or samples fails as a whole.
+ */
+
+#include "daemon/pipeline-internal.h"
+
+#include "base/fault.h"
+#include "daemon/job.h"
+#include "daemon/log.h"
+#include "daemon/scheduler.h"
+#include "proto/index.h"
+#include "proto/worker-page.h"
+
+#include <errno.h>
+#include <inttypes.h>
+#include <stdio.h>
+#include <string.h>
+
+static void fail_jobs(struct pipeline *pipeline, bool all, uint64_t seed,
+                      const struct message_failed *failed) {
+        list_for_each_safe (link, &pipeline->jobs) {
+                struct job *job = pipeline_job_of(link);
+
+                if (!all && job->seed != seed)
+                        continue;
+                if (job->state == JOB_ATTACHED)
+                        job_fail(job, failed);
+                else
+                        job_refuse(job, -(int)failed->error, failed->text);
+        }
+}
+
+/* Ends the stream of the first chunk, the one in work, and gives all of them up. */
+void pipeline_lose(struct pipeline *pipeline, const struct message_chunk *chunks, uint32_t n_chunks,
+                   const struct message_failed *failed) {
+        fault_set(&pipeline->failure, -(int)failed->error, "pipeline %s: %s", pipeline->config->name,
+                  failed->text);
+        log_line(LOG_ERROR, "%s", pipeline->failure.text);
+        pipeline->stepping = true; /* no new work before all of this is done */
+        fail_jobs(pipeline, false, chunks[0].seed, failed);
+        for (uint32_t i = 0; i < n_chunks; i++)
+                scheduler_chunk_lost(pipeline->scheduler, chunks[i].slot, chunks[i].first, chunks[i].rows);
+        pipeline->stepping = false;
+        pipeline_step(pipeline);
+}
+
+/* "worker 3 (pid 77) was killed by signal 9 while at sample 812 (n01440764/x.JPEG)" */
+void pipeline_describe_death(const struct pipeline *pipeline, const struct pool_worker *worker,
+                             struct message_failed *failed) {
+        uint64_t sample = atomic_load_explicit(&worker->page->sample, memory_order_acquire);
+        char how[FAULT_TEXT_MAX + 64], where[MESSAGE_FILE_MAX + 64] = "", name[MESSAGE_FILE_MAX + 1];
+        struct fault fault;
+
+        *failed = (struct message_failed){.error = EIO,
+                                          .worker = worker->number,
+                                          .pid = (uint32_t)worker->pid,
+                                          .signal = (uint8_t)worker->signal,
+                                          .exit_status = (uint8_t)worker->exit_status};
+        if (worker->n_chunks > 0 && sample != WORKER_PAGE_IDLE) {
+                failed->sample_given = 1;
+                failed->sample = sample;
+                if (pipeline->index_fd >= 0 &&
+                    index_read_name(pipeline->index_fd, sample, name, sizeof(name)) == 0)
+                        fault_sanitize(failed->file, sizeof(failed->file), name, strlen(name));
+                snprintf(where, sizeof(where), " while at sample %" PRIu64 "%s%s%s", sample,
+                         *failed->file ? " (" : "", failed->file, *failed->file ? ")" : "");
+        }
+        if (*worker->expelled.text)
+                snprintf(how, sizeof(how), "was killed by pinfeedd: %s", worker->expelled.text);
+        else if (worker->signal)
+                snprintf(how, sizeof(how), "was killed by signal %d", worker->signal);
+        else
+                snprintf(how, sizeof(how), "ended with exit status %d", worker->exit_status);
+        fault_set(&fault, -EIO, "worker %u (pid %d) %s%s", worker->number, worker->pid, how, where);
+        snprintf(failed->text, sizeof(failed->text), "%s", fault.text);
+}
+
+/* Nothing works any more: every job is told, workers end, the next attach begins anew. */
+void pipeline_fail(struct pipeline *pipeline, int error) {
+        struct message_failed failed = {.error = (uint16_t)-error};
+
+        snprintf(failed.text, sizeof(failed.text), "%s", pipeline->failure.text);
+        log_line(LOG_ERROR, "%s", failed.text);
+        uv_idle_stop(&pipeline->reserving);
+        uv_idle_stop(&pipeline->growing);
+        uv_timer_stop(&pipeline->reporting);
+        pipeline->state = PIPELINE_FAILED;
+        fail_jobs(pipeline, true, 0, &failed);
+        pool_stop(&pipeline->pool);
+        pipeline_announce(pipeline, error);
+}

@@ -1,0 +1,517 @@
+/* SPDX-FileCopyrightText: The pinfeed authors */
+/* SPDX-License-Identifier: Apache-2.0 */
+
+/* A pipeline ties four things together that do not know each other: the ring (memory), the pool (processes),
+ * the scheduler (decisions) and the jobs (sessions).
+ *
+ *     IDLE --first attach--> RESERVING / SCANNING --both done--> READY
+ *       ^                          |                                |
+ *       +------- next attach ---- FAILED <------- no worker left ---+
+ *
+ * Every event ends in pipeline_step: hand out what is ready, then give work to whoever is free, until neither
+ * is possible. Handles go first: a trainer waits for them, a worker's next chunk can wait a microsecond.
+ * Callbacks may come while a step is under way (a job turns out to be gone while its handles are sent); they
+ * only ask for another round.
+ *
+ * Admission and failure have files of their own. */
+
+#include "daemon/pipeline-internal.h"
+
+#include "base/cleanup.h"
+#include "base/clock.h"
+#include "daemon/log.h"
+#include "daemon/scheduler.h"
+
+#include <errno.h>
+#include <inttypes.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+
+enum {
+        REPORT_INTERVAL_MS = 100,
+};
+
+const char *pipeline_state_name(enum pipeline_state state) {
+        static const char *const names[] = {
+#define S(NAME, name) [PIPELINE_##NAME] = #name,
+                PIPELINE_STATES(S)
+#undef S
+        };
+
+        return names[state];
+}
+
+uint32_t pipeline_workers(const struct pipeline *pipeline) {
+        return pipeline->config->workers > 0 ? (uint32_t)pipeline->config->workers : pipeline->cpus;
+}
+
+/* ---- jobs ---- */
+
+static struct job *find_job(struct pipeline *pipeline, uint32_t id) {
+        list_for_each (link, &pipeline->jobs) {
+                if (pipeline_job_of(link)->id == id)
+                        return pipeline_job_of(link);
+        }
+        return NULL;
+}
+
+void pipeline_attach(struct pipeline *pipeline, struct job *job) {
+        job->owner = pipeline;
+        job->seed = job->attach.seed_given ? job->attach.seed : pipeline->config->seed;
+        list_append(&pipeline->jobs, &job->pipeline_link);
+        if (pipeline->state == PIPELINE_STOPPING) {
+                job_refuse(job, -ESHUTDOWN, "pinfeedd is stopping");
+                return;
+        }
+        pipeline_start(pipeline);
+        pipeline_step(pipeline);
+}
+
+int pipeline_release(struct pipeline *pipeline, struct job *job, const uint64_t *numbers,
+                     uint32_t n_numbers) {
+        uint64_t now = clock_ns();
+
+        for (uint32_t i = 0; i < n_numbers; i++) {
+                if (scheduler_release(pipeline->scheduler, job->id, numbers[i], now) != 0)
+                        return -EINVAL;
+        }
+        pipeline_step(pipeline);
+        return 0;
+}
+
+void pipeline_detach(struct pipeline *pipeline, struct job *job) {
+        struct scheduler_job_view view;
+
+        list_unlink(&job->pipeline_link);
+        if (pipeline->scheduler && scheduler_view_job(pipeline->scheduler, job->id, &view) == 0) {
+                if (pipeline->state !=
+                    PIPELINE_STOPPING) /* a stop has few words, however many jobs there are */
+                        log_line(LOG_INFO, "job %u (%s, pid %d) leaves %s after %" PRIu64 " rows", job->id,
+                                 *job->attach.name ? job->attach.name : "unnamed", (int)job->pid,
+                                 pipeline->config->name, view.rows);
+                scheduler_detach(pipeline->scheduler, job->id);
+        }
+        pipeline_step(pipeline);
+}
+
+/* ---- the step ---- */
+
+static void deliver(struct pipeline *pipeline, const struct scheduler_delivery *delivery) {
+        struct job *job = find_job(pipeline, delivery->job);
+        struct message_segment segments[PIPELINE_SEGMENTS_MAX];
+        struct message_batch batch = {
+                .number = delivery->number,
+                .row = delivery->position.row,
+                .epoch = delivery->position.epoch,
+                .rows = delivery->position.rows,
+                .segments = (uint16_t)delivery->n_segments,
+        };
+
+        if (!job)
+                return;
+        for (uint32_t i = 0; i < delivery->n_segments; i++) {
+                const struct scheduler_segment *segment = &delivery->segments[i];
+
+                segments[i] = (struct message_segment){segment->slot, segment->first, segment->rows, 0};
+                if (pipeline->slot_ready_ns[segment->slot] > batch.ready_ns)
+                        batch.ready_ns = pipeline->slot_ready_ns[segment->slot];
+        }
+        job_deliver(job, &batch, segments);
+}
+
+static void hand_out(struct pipeline *pipeline) {
+        struct scheduler_delivery delivery;
+        uint64_t now = clock_ns();
+        bool any = false;
+
+        while (scheduler_next_delivery(pipeline->scheduler, now, &delivery)) {
+                deliver(pipeline, &delivery);
+                any = true;
+        }
+        if (!any)
+                return;
+        list_for_each_safe (link, &pipeline->jobs) {
+                if (pipeline_job_of(link)->dirty)
+                        job_flush(pipeline_job_of(link));
+        }
+}
+
+static void give_work(struct pipeline *pipeline) {
+        struct scheduler_chunk chunk;
+        struct pool_worker *worker;
+
+        while ((worker = pool_free_worker(&pipeline->pool))) {
+                struct message_chunk message;
+
+                if (!scheduler_next_chunk(pipeline->scheduler, pool_chunk_rows(&pipeline->pool),
+                                          pool_shares(&pipeline->pool, pipeline->config->batch_size), &chunk))
+                        return;
+                message = (struct message_chunk){.row = chunk.row,
+                                                 .seed = chunk.seed,
+                                                 .epoch = chunk.epoch,
+                                                 .slot = chunk.slot,
+                                                 .first = chunk.first,
+                                                 .rows = chunk.rows};
+                if (chunk.first == 0)
+                        pipeline->slot_ready_ns[chunk.slot] = 0;
+                pool_assign(worker, &message);
+        }
+}
+
+void pipeline_step(struct pipeline *pipeline) {
+        pipeline->again = true;
+        if (pipeline->stepping)
+                return;
+        pipeline->stepping = true;
+        while (pipeline->again && pipeline->state == PIPELINE_READY) {
+                pipeline->again = false;
+                pipeline_admit_waiting(pipeline);
+                hand_out(pipeline);
+                give_work(pipeline);
+        }
+        pipeline->stepping = false;
+}
+
+/* ---- start ---- */
+
+static void report(struct pipeline *pipeline, struct job *job) {
+        if (pipeline->state == PIPELINE_RESERVING)
+                job_send_progress(job, MESSAGE_STAGE_RESERVING, pipeline->ring.reserved,
+                                  ring_bytes(&pipeline->ring));
+        else if (pipeline->state == PIPELINE_READY)
+                job_send_progress(job, MESSAGE_STAGE_WAITING, 0, pipeline->awaited);
+        else
+                job_send_progress(job, MESSAGE_STAGE_SCANNING, pipeline->scan_files, 0);
+}
+
+static void on_reporting(uv_timer_t *timer) {
+        struct pipeline *pipeline = timer->data;
+
+        list_for_each_safe (link, &pipeline->jobs) {
+                if (pipeline_job_of(link)->state == JOB_ATTACHING)
+                        report(pipeline, pipeline_job_of(link));
+        }
+}
+
+void pipeline_report(struct pipeline *pipeline, bool wanted) {
+        if (wanted)
+                uv_timer_start(&pipeline->reporting, on_reporting, REPORT_INTERVAL_MS, REPORT_INTERVAL_MS);
+        else
+                uv_timer_stop(&pipeline->reporting);
+}
+
+/* Both are there: workers get the index, jobs their answer. */
+static void become_ready(struct pipeline *pipeline) {
+        struct scheduler_config geometry = {.slots = pipeline->ring.slots,
+                                            .slot_rows = (uint32_t)pipeline->config->batch_size,
+                                            .samples = pipeline->index.samples};
+        int r = 0;
+
+        if (!pipeline->reserved || !pipeline->scanned)
+                return;
+        if (pipeline->index.samples == 0) {
+                fault_set(&pipeline->failure, -EINVAL,
+                          "pipeline %s (%s:%u): its source has 0 samples, a batch has %" PRIu64,
+                          pipeline->config->name, pipeline->whole->file, pipeline->config->line,
+                          pipeline->config->batch_size);
+                pipeline_fail(pipeline, -EINVAL);
+                return;
+        }
+        if (!pipeline->scheduler) {
+                pipeline->slot_ready_ns = calloc(pipeline->ring.slots, sizeof(*pipeline->slot_ready_ns));
+                r = pipeline->slot_ready_ns ? scheduler_new(&pipeline->scheduler, &geometry) : -ENOMEM;
+        }
+        if (r < 0) {
+                fault_set(&pipeline->failure, r, "no memory for the scheduler of pipeline %s",
+                          pipeline->config->name);
+                pipeline_fail(pipeline, r);
+                return;
+        }
+        uv_timer_stop(&pipeline->reporting);
+        pipeline->state = PIPELINE_READY;
+        pool_set_index(&pipeline->pool, &pipeline->index, pipeline->index_fd);
+        log_line(LOG_INFO, "pipeline %s is ready: %" PRIu64 " samples, %u slots in %s",
+                 pipeline->config->name, pipeline->index.samples, pipeline->ring.slots,
+                 ring_backing_name(&pipeline->ring));
+        pipeline_step(pipeline);
+}
+
+void pipeline_announce(struct pipeline *pipeline, int error) {
+        if (pipeline->announced || pipeline->config->reserve != CONFIG_RESERVE_START)
+                return;
+        pipeline->announced = true;
+        pipeline->events->reserved(pipeline->context, pipeline, error);
+}
+
+static void on_reserving(uv_idle_t *idle) {
+        struct pipeline *pipeline = idle->data;
+        int r = ring_reserve(&pipeline->ring, pipeline->whole, pipeline->config, &pipeline->reserved,
+                             &pipeline->failure);
+
+        if (r >= 0 && !pipeline->reserved)
+                return;
+        uv_idle_stop(idle);
+        if (r < 0) {
+                pipeline_fail(pipeline, r);
+                return;
+        }
+        pipeline->state = pipeline->scanned ? pipeline->state : PIPELINE_SCANNING;
+        pipeline_announce(pipeline, 0);
+        become_ready(pipeline);
+}
+
+/* Every worker gets the same recipe. */
+static int make_setup(const struct pipeline *pipeline, struct message_setup *setup, struct fault *fault) {
+        _cleanup_(freep) char *text = NULL;
+        json_t *json = recipe_to_json(&pipeline->config->recipe);
+
+        text = json ? json_dumps(json, JSON_COMPACT | JSON_REAL_PRECISION(17)) : NULL;
+        json_decref(json);
+        if (!text)
+                return fault_set(fault, -ENOMEM, "no memory for the recipe of pipeline %s",
+                                 pipeline->config->name);
+        if (strlen(text) > MESSAGE_RECIPE_MAX)
+                return fault_set(fault, -E2BIG, "the recipe of pipeline %s has %zu bytes, %d are possible",
+                                 pipeline->config->name, strlen(text), MESSAGE_RECIPE_MAX);
+        *setup = (struct message_setup){.shuffle = pipeline->config->shuffle,
+                                        .slots = pipeline->ring.slots,
+                                        .slot_rows = (uint32_t)pipeline->config->batch_size};
+        snprintf(setup->recipe, sizeof(setup->recipe), "%s", text);
+        return 0;
+}
+
+static void on_growing(uv_idle_t *idle);
+
+/* Brings the pool to its size, in as many turns as that takes: at the first attach, and again for those that
+ * died since. */
+static int grow(struct pipeline *pipeline, struct fault *fault) {
+        struct message_setup setup;
+        int r;
+
+        if (pipeline->pool.n_workers >= pipeline_workers(pipeline))
+                return 0;
+        r = make_setup(pipeline, &setup, fault);
+        if (r >= 0)
+                r = pool_grow(&pipeline->pool, pipeline_workers(pipeline), &setup, pipeline->ring.fd, fault);
+        if (r >= 0 && pipeline->pool.n_workers < pipeline_workers(pipeline))
+                uv_idle_start(&pipeline->growing, on_growing);
+        else
+                uv_idle_stop(&pipeline->growing);
+        /* Fewer than asked for will do, if there is any. */
+        if (r < 0 && pipeline->pool.n_workers > 0) {
+                log_line(LOG_WARNING, "pipeline %s runs with %u of %u workers: %s", pipeline->config->name,
+                         pipeline->pool.n_workers, pipeline_workers(pipeline), fault->text);
+                r = 0;
+        }
+        if (pipeline->state == PIPELINE_READY)
+                pool_set_index(&pipeline->pool, &pipeline->index, pipeline->index_fd);
+        return r;
+}
+
+static void on_growing(uv_idle_t *idle) {
+        struct pipeline *pipeline = idle->data;
+        int r = grow(pipeline, &pipeline->failure);
+
+        if (r < 0)
+                pipeline_fail(pipeline, r);
+        else
+                pipeline_step(pipeline);
+}
+
+/* The ring, and a word when it had to be made elsewhere than one would look. */
+static int make_ring(struct pipeline *pipeline) {
+        int r;
+
+        pipeline->failure.text[0] = 0;
+        r = ring_init(&pipeline->ring, pipeline->whole, pipeline->config, &pipeline->failure);
+        if (r >= 0 && pipeline->config->backing == CONFIG_BACKING_AUTO &&
+            pipeline->ring.backing == CONFIG_BACKING_MEMFD)
+                log_line(LOG_WARNING, "%s; backing: auto takes a memfd instead", pipeline->failure.text);
+        return r;
+}
+
+void pipeline_start(struct pipeline *pipeline) {
+        int r = 0;
+
+        if (pipeline->pool.stopping)
+                return; /* the last try is still being cleared away; on_stopped starts anew */
+        if (pipeline->state == PIPELINE_FAILED || pipeline->state == PIPELINE_IDLE) {
+                r = make_ring(pipeline);
+                if (r >= 0) {
+                        pipeline->state = PIPELINE_RESERVING;
+                        uv_idle_start(&pipeline->reserving, on_reserving);
+                        pipeline_report(pipeline, true);
+                }
+        }
+        if (r >= 0)
+                r = grow(pipeline, &pipeline->failure);
+        if (r < 0) {
+                pipeline_fail(pipeline, r);
+                return;
+        }
+        if (!pipeline->scanned && pipeline->state != PIPELINE_READY)
+                pool_scan(&pipeline->pool);
+}
+
+/* ---- what workers say ---- */
+
+static void on_scanning(void *context, uint64_t files, uint32_t classes) {
+        struct pipeline *pipeline = context;
+
+        pipeline->scan_files = files;
+        pipeline->scan_classes = classes;
+}
+
+static void on_scanned(void *context, const struct message_index *index, int fd) {
+        struct pipeline *pipeline = context;
+
+        fd_closep(&pipeline->index_fd);
+        pipeline->index = *index;
+        pipeline->index_fd = fd;
+        pipeline->scan_files = index->samples;
+        pipeline->scan_classes = index->classes;
+        pipeline->scanned = true;
+        become_ready(pipeline);
+}
+
+static void on_done(void *context, const struct message_part *parts, uint32_t n_parts) {
+        struct pipeline *pipeline = context;
+
+        for (uint32_t i = 0; i < n_parts; i++) {
+                const struct message_part *part = &parts[i];
+
+                if (part->done_ns > pipeline->slot_ready_ns[part->slot])
+                        pipeline->slot_ready_ns[part->slot] = part->done_ns;
+                scheduler_chunk_done(pipeline->scheduler, part->slot, part->first, part->rows);
+        }
+        pipeline_step(pipeline);
+}
+
+static void on_broken(void *context, const struct pool_worker *worker, const struct message_broken *broken,
+                      const struct message_chunk *lost) {
+        struct pipeline *pipeline = context;
+        struct fault fault;
+        struct message_failed failed = {.error = broken->error,
+                                        .sample_given = broken->sample_given,
+                                        .sample = broken->sample,
+                                        .worker = worker->number,
+                                        .pid = (uint32_t)worker->pid};
+
+        /* UTF-8 by the decoder's word, but what a worker says may still hold control bytes. */
+        fault_sanitize(failed.file, sizeof(failed.file), broken->file, strlen(broken->file));
+        if (!lost) {
+                /* Its own errno would say something else to a job: ENOENT is "no such pipeline". */
+                fault_set(&pipeline->failure, -EIO, "pipeline %s (%s:%u): worker %u: %s",
+                          pipeline->config->name, pipeline->whole->file, pipeline->config->line,
+                          worker->number, broken->text);
+                pipeline_fail(pipeline, -EIO);
+                return;
+        }
+        pipeline->bad_samples++;
+        fault_set(&fault, -EIO, "sample %" PRIu64 "%s%s%s, worker %u: %s", broken->sample,
+                  *failed.file ? " (" : "", failed.file, *failed.file ? ")" : "", worker->number,
+                  broken->text);
+        snprintf(failed.text, sizeof(failed.text), "%s", fault.text);
+        pipeline_lose(pipeline, lost, 1, &failed);
+}
+
+static void on_died(void *context, const struct pool_worker *worker) {
+        struct pipeline *pipeline = context;
+        bool is_end = pipeline->state != PIPELINE_READY || pipeline->pool.n_workers == 0;
+        struct message_failed failed;
+
+        if (pipeline->state == PIPELINE_STOPPING || pipeline->state == PIPELINE_FAILED)
+                return;
+        uv_idle_stop(&pipeline->growing); /* what dies at once is not started for ever */
+        pipeline_describe_death(pipeline, worker, &failed);
+        if (worker->n_chunks > 0)
+                pipeline_lose(pipeline, worker->chunks, worker->n_chunks, &failed);
+        else if (!is_end)
+                log_line(LOG_ERROR, "pipeline %s: %s", pipeline->config->name, failed.text);
+        if (is_end) {
+                fault_set(&pipeline->failure, -EIO, "pipeline %s %s: %s", pipeline->config->name,
+                          pipeline->state == PIPELINE_READY ? "has no worker left" : "cannot start",
+                          failed.text);
+                pipeline_fail(pipeline, -EIO);
+        }
+}
+
+/* ---- end ---- */
+
+/* Lets go of everything that a start takes. */
+static void clear(struct pipeline *pipeline) {
+        pipeline->scheduler = scheduler_free(pipeline->scheduler);
+        free(pipeline->slot_ready_ns);
+        pipeline->slot_ready_ns = NULL;
+        ring_deinit(&pipeline->ring);
+        fd_closep(&pipeline->index_fd);
+        pipeline->reserved = pipeline->scanned = false;
+        pipeline->awaited = 0;
+}
+
+static void on_stopped(void *context) {
+        struct pipeline *pipeline = context;
+
+        clear(pipeline);
+        if (pipeline->state != PIPELINE_STOPPING) {
+                if (!list_is_empty(&pipeline->jobs))
+                        pipeline_start(pipeline);
+                return;
+        }
+        pool_deinit(&pipeline->pool);
+        uv_close((uv_handle_t *)&pipeline->reserving, NULL);
+        uv_close((uv_handle_t *)&pipeline->growing, NULL);
+        uv_close((uv_handle_t *)&pipeline->reporting, NULL);
+}
+
+void pipeline_stop(struct pipeline *pipeline) {
+        pipeline->state = PIPELINE_STOPPING;
+        uv_idle_stop(&pipeline->reserving);
+        uv_idle_stop(&pipeline->growing);
+        uv_timer_stop(&pipeline->reporting);
+        list_for_each_safe (link, &pipeline->jobs)
+                job_close(pipeline_job_of(link), NULL);
+        pool_stop(&pipeline->pool);
+}
+
+int pipeline_new(struct pipeline **pipelinep, uv_loop_t *loop, const struct config *whole,
+                 const struct config_pipeline *config, uint32_t cpus, const char *program,
+                 const struct pipeline_events *events, void *context) {
+        static const struct pool_events pool_events = {
+                .scanning = on_scanning,
+                .scanned = on_scanned,
+                .done = on_done,
+                .broken = on_broken,
+                .died = on_died,
+                .stopped = on_stopped,
+        };
+        struct pipeline *pipeline = calloc(1, sizeof(*pipeline));
+
+        if (!pipeline)
+                return -ENOMEM;
+        *pipeline = (struct pipeline){.whole = whole,
+                                      .config = config,
+                                      .loop = loop,
+                                      .cpus = cpus,
+                                      .events = events,
+                                      .context = context,
+                                      .ring = RING_INIT,
+                                      .index_fd = -1};
+        list_init(&pipeline->jobs);
+        uv_idle_init(loop, &pipeline->reserving);
+        uv_idle_init(loop, &pipeline->growing);
+        uv_timer_init(loop, &pipeline->reporting);
+        pipeline->reserving.data = pipeline->growing.data = pipeline->reporting.data = pipeline;
+        pool_init(&pipeline->pool, loop, program, (int)whole->nice, &pool_events, pipeline);
+        *pipelinep = pipeline;
+        return 0;
+}
+
+struct pipeline *pipeline_free(struct pipeline *pipeline) {
+        if (!pipeline)
+                return NULL;
+        clear(pipeline);
+        free(pipeline);
+        return NULL;
+}

@@ -1,0 +1,91 @@
+#pragma once
+/* SPDX-FileCopyrightText: The pinfeed authors */
+/* SPDX-License-Identifier: Apache-2.0 */
+
+/* A pipeline at work: its ring, its workers, its scheduler and the jobs that read it. */
+
+#include "base/fault.h"
+#include "base/list.h"
+#include "daemon/config.h"
+#include "daemon/pool.h"
+#include "daemon/ring.h"
+
+#include <stdbool.h>
+#include <stdint.h>
+#include <uv.h>
+
+struct job;
+struct pipeline;
+struct scheduler;
+
+/* A pipeline's life. RESERVING and SCANNING run side by side: the state names what is still awaited. */
+#define PIPELINE_STATES(S)                                                                                   \
+        S(IDLE, idle)           /* nobody has attached: no ring, no workers */                               \
+        S(RESERVING, reserving) /* the ring's memory */                                                      \
+        S(SCANNING, scanning)   /* the samples */                                                            \
+        S(READY, ready)                                                                                      \
+        S(FAILED, failed)     /* `failure` says why; the next attach tries again */                          \
+        S(STOPPING, stopping) /* its workers are ending */
+
+enum pipeline_state {
+#define S(NAME, name) PIPELINE_##NAME,
+        PIPELINE_STATES(S)
+#undef S
+};
+
+struct pipeline_events {
+        /* reserve: start only: the ring's memory is there, or the pipeline has failed before it was. Called
+         * once. */
+        void (*reserved)(void *context, struct pipeline *pipeline, int error);
+};
+
+struct pipeline {
+        const struct config *whole;
+        const struct config_pipeline *config;
+        uv_loop_t *loop;
+        uint32_t cpus;
+        const struct pipeline_events *events;
+        void *context;
+        enum pipeline_state state;
+        struct fault failure; /* the last one, of the pipeline or of a stream */
+        struct ring ring;
+        bool reserved;
+        bool announced;       /* the event `reserved` was given */
+        uv_idle_t reserving;  /* one step of the reservation per turn */
+        uv_idle_t growing;    /* some more workers per turn */
+        uv_timer_t reporting; /* progress for waiting jobs */
+        struct pool pool;
+        bool scanned;
+        struct message_index index;
+        int index_fd;
+        uint64_t scan_files;
+        uint32_t scan_classes;
+        struct scheduler *scheduler;
+        uint64_t *slot_ready_ns; /* per slot: when the last of its chunks was done, by the worker's clock */
+        struct list jobs;        /* ATTACHING and ATTACHED */
+        uint64_t bad_samples;
+        uint32_t awaited; /* slots that ATTACHING jobs wait for until others give them back */
+        bool stepping;    /* pipeline_step is on the stack */
+        bool again;       /* and something has happened since */
+};
+
+/* `program` is the worker's path; it, both configurations and the loop outlive the pipeline. */
+int pipeline_new(struct pipeline **pipeline, uv_loop_t *loop, const struct config *whole,
+                 const struct config_pipeline *config, uint32_t cpus, const char *program,
+                 const struct pipeline_events *events, void *context);
+/* To be called after the loop has run dry. */
+struct pipeline *pipeline_free(struct pipeline *pipeline);
+
+/* Takes ring and workers now (reserve: start). */
+void pipeline_start(struct pipeline *pipeline);
+
+/* Closes every job and ends the workers; its handles close when the last one is gone. */
+void pipeline_stop(struct pipeline *pipeline);
+
+/* The events of a job, see job.h. */
+void pipeline_attach(struct pipeline *pipeline, struct job *job);
+int pipeline_release(struct pipeline *pipeline, struct job *job, const uint64_t *numbers, uint32_t n_numbers);
+void pipeline_detach(struct pipeline *pipeline, struct job *job);
+
+uint32_t pipeline_workers(const struct pipeline *pipeline); /* how many it may have */
+const char *pipeline_state_name(enum pipeline_state state);

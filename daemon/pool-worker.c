@@ -1,0 +1,342 @@
+/* SPDX-FileCopyrightText: The pinfeed authors */
+/* SPDX-License-Identifier: Apache-2.0 */
+
+/* One worker process.
+ *
+ *     start --> STARTING --INDEX--> IDLE <--ASSIGN / last DONE--> BUSY
+ *                  |  ^                \         |                /
+ *                SCAN INDEX             +-- socket closed, or told to end --> ENDING --> exit seen, freed
+ *                  v  |
+ *                SCANNING
+ *
+ * Two things tell that a worker is gone: its socket and its exit. They come in either order, and what the
+ * worker said before it died may still lie in the socket when the exit is seen. So the exit drains the socket
+ * first, and only then is the death reported, with the chunks that really were not finished. A worker whose
+ * socket is gone but which still runs is killed: nobody can talk to it.
+ *
+ * A worker is never waited for. Its records are small and bounded by POOL_CHUNKS_MAX, so a send that would
+ * block means that it has stopped reading: it is killed like one that talks nonsense. */
+
+#include "daemon/pool.h"
+
+#include "base/cleanup.h"
+#include "base/clock.h"
+#include "base/fault.h"
+#include "base/seqpacket.h"
+#include "base/shm.h"
+#include "daemon/log.h"
+#include "proto/worker-page.h"
+
+#include <errno.h>
+#include <signal.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+#include <sys/mman.h>
+#include <unistd.h>
+
+static void worker_free(struct pool_worker *worker) {
+        if (worker->page)
+                munmap(worker->page, WORKER_PAGE_BYTES);
+        fd_closep(&worker->socket);
+        free(worker);
+}
+
+/* The last of both handles is closed: nothing refers to the worker any more. */
+static void on_closed(uv_handle_t *handle) {
+        struct pool_worker *worker = handle->data;
+        struct pool *pool = worker->pool;
+
+        if (--worker->open_handles > 0)
+                return;
+        list_unlink(&worker->link);
+        worker_free(worker);
+        if (pool->stopping && list_is_empty(&pool->workers)) {
+                pool->stopping = false;
+                uv_timer_stop(&pool->kill_timer);
+                pool->events->stopped(pool->context);
+        }
+}
+
+/* The handle goes before the descriptor: closing a handle takes its number out of libuv's epoll set, and by
+ * then the number could be that of another peer, which would never be heard again. */
+static void close_socket(struct pool_worker *worker) {
+        if (worker->socket < 0)
+                return;
+        uv_close((uv_handle_t *)&worker->poll, on_closed);
+        fd_closep(&worker->socket);
+}
+
+static void set_ending(struct pool_worker *worker) {
+        if (worker->state == POOL_WORKER_ENDING)
+                return;
+        if (worker->n_chunks > 0)
+                worker->busy_ns += clock_ns() - worker->busy_since_ns;
+        worker->state = POOL_WORKER_ENDING;
+        worker->pool->n_workers--;
+}
+
+void pool_worker_end(struct pool_worker *worker, int signal) {
+        set_ending(worker);
+        if (!worker->exited)
+                uv_process_kill(&worker->process, signal);
+}
+
+/* It broke the protocol or does not read: what it holds comes back when its exit is seen. */
+static void expel(struct pool_worker *worker, const char *reason) {
+        fault_set(&worker->expelled, -EPROTO, "%s", reason);
+        log_line(LOG_ERROR, "worker %u (pid %d) is killed: %s", worker->number, worker->pid,
+                 worker->expelled.text);
+        close_socket(worker);
+        if (!worker->exited)
+                uv_process_kill(&worker->process, SIGKILL);
+}
+
+/* Takes the chunk off the worker's list. False: it does not hold such a chunk. */
+static bool take_chunk(struct pool_worker *worker, uint32_t slot, uint32_t first, uint32_t rows,
+                       struct message_chunk *taken) {
+        for (uint32_t i = 0; i < worker->n_chunks; i++) {
+                struct message_chunk *chunk = &worker->chunks[i];
+
+                if (chunk->slot != slot || first < chunk->first || first >= chunk->first + chunk->rows)
+                        continue;
+                if (rows > 0 && (first != chunk->first || rows != chunk->rows))
+                        return false;
+                *taken = *chunk;
+                worker->n_chunks--;
+                memmove(chunk, chunk + 1, (worker->n_chunks - i) * sizeof(*chunk));
+                if (worker->n_chunks == 0 && worker->state == POOL_WORKER_BUSY) {
+                        worker->state = POOL_WORKER_IDLE;
+                        worker->busy_ns += clock_ns() - worker->busy_since_ns;
+                }
+                return true;
+        }
+        return false;
+}
+
+static void measure(struct pool *pool, const struct message_part *part) {
+        double row_ns = (double)part->busy_ns / part->rows;
+
+        pool->row_ns = pool->row_ns > 0 ? 0.75 * pool->row_ns + 0.25 * row_ns : row_ns;
+}
+
+static void on_done(struct pool_worker *worker, const struct message_done *done) {
+        struct pool *pool = worker->pool;
+        struct message_chunk taken;
+        uint32_t n = 0;
+
+        for (; n < done->n_part; n++) {
+                const struct message_part *part = &done->part[n];
+
+                if (!take_chunk(worker, part->slot, part->first, part->rows, &taken)) {
+                        expel(worker, "it finished a chunk that it was not given");
+                        break;
+                }
+                worker->rows += part->rows;
+                measure(pool, part);
+        }
+        /* Those before a wrong one count: nobody else would ever give them back. */
+        if (n > 0)
+                pool->events->done(pool->context, done->part, n);
+}
+
+static void on_broken(struct pool_worker *worker, const struct message_broken *broken) {
+        struct message_chunk lost = {};
+
+        if (broken->sample_given && !take_chunk(worker, broken->slot, broken->first, 0, &lost)) {
+                expel(worker, "it reported a sample of a chunk that it was not given");
+                return;
+        }
+        worker->pool->events->broken(worker->pool->context, worker, broken,
+                                     broken->sample_given ? &lost : NULL);
+}
+
+static void on_message(struct pool_worker *worker, const struct message *message, int *fd) {
+        struct pool *pool = worker->pool;
+
+        if (worker->state == POOL_WORKER_ENDING)
+                return; /* said before it heard that it is to end */
+        if (message->type == MESSAGE_DONE) {
+                on_done(worker, &message->done);
+        } else if (message->type == MESSAGE_BROKEN) {
+                on_broken(worker, &message->broken);
+        } else if (worker->state != POOL_WORKER_SCANNING) {
+                expel(worker, "it sent a message out of turn");
+        } else if (message->type == MESSAGE_SCANNING) {
+                pool->events->scanning(pool->context, message->scanning.files, message->scanning.classes);
+        } else {
+                worker->state = POOL_WORKER_STARTING; /* it gets the index back like all others */
+                pool->events->scanned(pool->context, &message->index, fd_take(fd));
+        }
+}
+
+/* One message. False: nothing more to read now, or ever. */
+static bool receive(struct pool_worker *worker) {
+        int fds[SEQPACKET_FDS_MAX];
+        struct message message;
+        struct fault fault;
+        size_t n_fds;
+        int r;
+
+        if (worker->socket < 0)
+                return false;
+        r = message_receive(worker->socket, &message, fds, &n_fds, MESSAGE_BY_WORKER, &fault);
+        if (r == MESSAGE_E_AGAIN)
+                return false;
+        if (r == MESSAGE_E_CLOSED || r == -ECONNRESET) {
+                close_socket(worker);
+                if (!worker->exited)
+                        uv_process_kill(&worker->process, SIGKILL);
+                return false;
+        }
+        if (r < 0) {
+                expel(worker, fault.text);
+                return false;
+        }
+        {
+                _cleanup_(fd_closep) int fd = n_fds > 0 ? fds[0] : -1;
+
+                on_message(worker, &message, &fd);
+        }
+        return true;
+}
+
+static void on_readable(uv_poll_t *poll, int status, int events) {
+        /* One record a turn: under load every peer has one, and the loop's own wait is the cheaper "is there
+         * more?". After an error libuv watches no longer: all that is left is read now. */
+        while (receive(poll->data) && status < 0)
+                ;
+}
+
+static void on_exited(uv_process_t *process, int64_t exit_status, int signal) {
+        struct pool_worker *worker = process->data;
+        struct pool *pool = worker->pool;
+        bool expected = worker->state == POOL_WORKER_ENDING;
+
+        worker->exited = true;
+        worker->exit_status = (int)exit_status;
+        worker->signal = signal;
+        while (receive(worker))
+                ;
+        pool->cpu_ns_of_dead += atomic_load_explicit(&worker->page->cpu_ns, memory_order_relaxed);
+        set_ending(worker);
+        close_socket(worker);
+        uv_close((uv_handle_t *)&worker->process, on_closed);
+        if (!expected) {
+                pool->deaths++;
+                pool->events->died(pool->context, worker);
+        }
+}
+
+void pool_worker_send(struct pool_worker *worker, const struct message *message, int fd) {
+        int r;
+
+        if (worker->socket < 0)
+                return;
+        r = message_send(worker->socket, message, &fd, fd >= 0 ? 1 : 0);
+        if (r == -EPIPE || r == -ECONNRESET)
+                return; /* its exit will be seen, and then says more */
+        if (r < 0) {
+                char reason[128];
+
+                snprintf(reason, sizeof(reason), "cannot send %s to it: %s", message_name(message->type),
+                         strerror(-r));
+                expel(worker, reason);
+        }
+}
+
+/* A page that the worker writes and this process reads. */
+static int make_page(struct pool_worker *worker, int *page_fd, struct fault *fault) {
+        _cleanup_(fd_closep) int fd = shm_create_memfd("pinfeed-worker-page");
+        void *page;
+
+        if (fd < 0)
+                return fault_set(fault, fd, "cannot make a worker's page: %s", strerror(-fd));
+        if (ftruncate(fd, WORKER_PAGE_BYTES) < 0)
+                return fault_set(fault, -errno, "cannot size a worker's page: %s", strerror(errno));
+        page = mmap(NULL, WORKER_PAGE_BYTES, PROT_READ, MAP_SHARED, fd, 0);
+        if (page == MAP_FAILED)
+                return fault_set(fault, -errno, "cannot map a worker's page: %s", strerror(errno));
+        worker->page = page;
+        *page_fd = fd_take(&fd);
+        return 0;
+}
+
+static int spawn(struct pool_worker *worker, int socket, struct fault *fault) {
+        struct pool *pool = worker->pool;
+        char parent[16], nice[16];
+        char *arguments[] = {(char *)pool->program, "--daemon", parent, "--nice", nice, NULL};
+        uv_stdio_container_t stdio[4] = {
+                {.flags = UV_IGNORE},
+                {.flags = UV_INHERIT_FD,
+                 .data.fd = STDERR_FILENO}, /* a library's stray print is a log line */
+                {.flags = UV_INHERIT_FD, .data.fd = STDERR_FILENO},
+                {.flags = UV_INHERIT_FD, .data.fd = socket},
+        };
+        /* In a session of its own: Ctrl-C in a terminal goes to the whole group, and would kill a worker that
+         * is too young to ignore it. */
+        uv_process_options_t options = {.exit_cb = on_exited,
+                                        .flags = UV_PROCESS_DETACHED,
+                                        .file = pool->program,
+                                        .args = arguments,
+                                        .stdio_count = 4,
+                                        .stdio = stdio};
+        int r;
+
+        snprintf(parent, sizeof(parent), "%d", (int)getpid());
+        snprintf(nice, sizeof(nice), "%d", pool->nice);
+        r = uv_spawn(pool->loop, &worker->process, &options);
+        if (r < 0) /* not its own errno: a job would read ENOENT as "no such pipeline" */
+                return fault_set(fault, -EIO, "cannot start %s: %s", pool->program, uv_strerror(r));
+        worker->pid = uv_process_get_pid(&worker->process);
+        return 0;
+}
+
+int pool_worker_start(struct pool *pool, const struct message_setup *setup, int ring_fd,
+                      struct fault *fault) {
+        _cleanup_(fd_closep) int page_fd = -1, theirs = -1;
+        struct message message = {.type = MESSAGE_SETUP};
+        struct pool_worker *worker;
+        int pair[2], r;
+
+        worker = calloc(1, sizeof(*worker));
+        if (!worker)
+                return fault_set(fault, -ENOMEM, "no memory for a worker");
+        *worker = (struct pool_worker){.pool = pool, .number = pool->next_number, .socket = -1};
+        list_init(&worker->link);
+        worker->process.data = worker->poll.data = worker;
+        r = make_page(worker, &page_fd, fault);
+        if (r >= 0 && (r = seqpacket_pair(pair)) < 0)
+                fault_set(fault, r, "cannot make a worker's socket: %s", strerror(-r));
+        if (r < 0) {
+                worker_free(worker);
+                return r;
+        }
+        worker->socket = pair[0];
+        theirs = pair[1];
+        r = uv_poll_init(pool->loop, &worker->poll, worker->socket);
+        if (r < 0) {
+                worker_free(worker);
+                return fault_set(fault, r, "cannot watch a worker's socket: %s", uv_strerror(r));
+        }
+        list_append(&pool->workers, &worker->link);
+        worker->open_handles = 2; /* libuv wants its process handle closed even if nothing was started */
+        r = spawn(worker, theirs, fault);
+        if (r < 0) {
+                worker->state = POOL_WORKER_ENDING;
+                worker->exited = true; /* its pid is 0: a signal would go to our whole process group */
+                close_socket(worker);
+                uv_close((uv_handle_t *)&worker->process, on_closed);
+                return r;
+        }
+        uv_poll_start(&worker->poll, UV_READABLE, on_readable);
+        worker->started_ns = clock_ns();
+        pool->n_workers++;
+        pool->next_number++;
+        message.setup = *setup;
+        message.setup.worker = worker->number;
+        r = message_send(worker->socket, &message, (int[]){ring_fd, page_fd}, 2);
+        if (r < 0 && r != -EPIPE && r != -ECONNRESET)
+                expel(worker, strerror(-r));
+        return 0;
+}

@@ -1,0 +1,196 @@
+/* SPDX-FileCopyrightText: The pinfeed authors */
+/* SPDX-License-Identifier: Apache-2.0 */
+
+/* The workers of one pipeline as a set: how many, which is free, how long a row takes them.
+ *
+ * The pool decides nothing about rows; it is handed chunks and says when they are done. The size of a chunk
+ * follows from the measured time of a row: about 10 ms, long enough that the round trip through the daemon
+ * (some 30 us) does not show, short enough that all workers finish a slot together. Until something was
+ * measured a chunk is one row. Where even a whole slot takes less than POOL_SHORT_CHUNK_NS a worker may hold
+ * several chunks, so that it never waits for the daemon. */
+
+#include "daemon/pool.h"
+
+#include "base/clock.h"
+#include "base/fault.h"
+#include "daemon/log.h"
+#include "proto/worker-page.h"
+
+#include <signal.h>
+#include <time.h>
+
+const char *pool_worker_state_name(enum pool_worker_state state) {
+        static const char *const names[] = {
+#define S(NAME, name) [POOL_WORKER_##NAME] = #name,
+                POOL_WORKER_STATES(S)
+#undef S
+        };
+
+        return names[state];
+}
+
+static struct pool_worker *worker_of(struct list *link) {
+        return container_of(link, struct pool_worker, link);
+}
+
+void pool_init(struct pool *pool, uv_loop_t *loop, const char *program, int nice,
+               const struct pool_events *events, void *context) {
+        *pool = (struct pool){
+                .loop = loop, .program = program, .nice = nice, .events = events, .context = context};
+        list_init(&pool->workers);
+        uv_timer_init(loop, &pool->kill_timer);
+        pool->kill_timer.data = pool;
+        uv_unref((uv_handle_t *)&pool->kill_timer);
+        pool->kill_timer_open = true;
+}
+
+void pool_deinit(struct pool *pool) {
+        if (pool->kill_timer_open)
+                uv_close((uv_handle_t *)&pool->kill_timer, NULL);
+        pool->kill_timer_open = false;
+}
+
+int pool_grow(struct pool *pool, uint32_t wanted, struct message_setup *setup, int ring_fd,
+              struct fault *fault) {
+        uint64_t start = clock_ns();
+
+        while (pool->n_workers < wanted && clock_ns() - start < POOL_GROW_NS) {
+                int r = pool_worker_start(pool, setup, ring_fd, fault);
+
+                if (r < 0)
+                        return r;
+        }
+        return 0;
+}
+
+bool pool_scan(struct pool *pool) {
+        struct message message = {.type = MESSAGE_SCAN};
+
+        list_for_each (link, &pool->workers) {
+                if (worker_of(link)->state == POOL_WORKER_SCANNING)
+                        return true;
+        }
+        list_for_each (link, &pool->workers) {
+                struct pool_worker *worker = worker_of(link);
+
+                if (worker->state != POOL_WORKER_STARTING)
+                        continue;
+                worker->state = POOL_WORKER_SCANNING;
+                pool_worker_send(worker, &message, -1);
+                return true;
+        }
+        return false;
+}
+
+void pool_set_index(struct pool *pool, const struct message_index *index, int fd) {
+        struct message message = {.type = MESSAGE_INDEX, .index = *index};
+
+        list_for_each (link, &pool->workers) {
+                struct pool_worker *worker = worker_of(link);
+
+                if (worker->state != POOL_WORKER_STARTING)
+                        continue;
+                worker->state = POOL_WORKER_IDLE;
+                pool_worker_send(worker, &message, fd);
+        }
+}
+
+/* Chunks a worker may hold while a row takes what it takes now. */
+static uint32_t chunks_bound(const struct pool *pool, const struct pool_worker *worker) {
+        if (worker->n_chunks == 0)
+                return 1;
+        if (pool->row_ns <= 0 || pool->row_ns * worker->chunks[0].rows >= POOL_SHORT_CHUNK_NS)
+                return 1;
+        return POOL_CHUNKS_MAX;
+}
+
+struct pool_worker *pool_free_worker(struct pool *pool) {
+        struct pool_worker *best = NULL;
+
+        list_for_each (link, &pool->workers) {
+                struct pool_worker *worker = worker_of(link);
+
+                if (worker->state != POOL_WORKER_IDLE && worker->state != POOL_WORKER_BUSY)
+                        continue;
+                if (worker->socket < 0 || worker->exited || worker->n_chunks >= chunks_bound(pool, worker))
+                        continue;
+                if (!best || worker->n_chunks < best->n_chunks)
+                        best = worker;
+        }
+        return best;
+}
+
+uint32_t pool_chunk_rows(const struct pool *pool) {
+        double rows = pool->row_ns > 0 ? POOL_CHUNK_NS / pool->row_ns : 1;
+
+        return rows < 1 ? 1 : rows > MESSAGE_ROWS_MAX ? MESSAGE_ROWS_MAX : (uint32_t)rows;
+}
+
+uint32_t pool_shares(const struct pool *pool, uint64_t slot_rows) {
+        double shares = pool->row_ns * (double)slot_rows / POOL_LEAST_SHARE_NS;
+
+        if (pool->row_ns <= 0 || shares >= pool->n_workers)
+                return pool->n_workers;
+        return shares < 1 ? 1 : (uint32_t)shares;
+}
+
+void pool_assign(struct pool_worker *worker, const struct message_chunk *chunk) {
+        struct message message;
+
+        if (worker->n_chunks == 0) {
+                worker->state = POOL_WORKER_BUSY;
+                worker->busy_since_ns = clock_ns();
+        }
+        worker->chunks[worker->n_chunks++] = *chunk;
+        message.type = MESSAGE_ASSIGN;
+        message.assign.n_chunk = 1;
+        message.assign.chunk[0] = *chunk;
+        pool_worker_send(worker, &message, -1);
+}
+
+static void on_kill_timer(uv_timer_t *timer) {
+        struct pool *pool = timer->data;
+
+        list_for_each (link, &pool->workers)
+                pool_worker_end(worker_of(link), SIGKILL);
+}
+
+void pool_stop(struct pool *pool) {
+        if (list_is_empty(&pool->workers)) {
+                pool->events->stopped(pool->context);
+                return;
+        }
+        pool->stopping = true;
+        list_for_each (link, &pool->workers)
+                pool_worker_end(worker_of(link), SIGTERM);
+        uv_timer_start(&pool->kill_timer, on_kill_timer, 1000, 1000);
+}
+
+uint32_t pool_busy(const struct pool *pool) {
+        uint32_t busy = 0;
+
+        list_for_each (link, &pool->workers)
+                busy += worker_of(link)->state == POOL_WORKER_BUSY;
+        return busy;
+}
+
+/* The kernel's clock of the process: no file is opened, and it counts the chunk in work too. */
+uint64_t pool_worker_cpu_ns(const struct pool_worker *worker) {
+        struct timespec time;
+        clockid_t clock;
+
+        if (!worker->exited && clock_getcpuclockid(worker->pid, &clock) == 0 &&
+            clock_gettime(clock, &time) == 0)
+                return (uint64_t)time.tv_sec * NS_PER_S + (uint64_t)time.tv_nsec;
+        return atomic_load_explicit(&worker->page->cpu_ns, memory_order_relaxed);
+}
+
+uint64_t pool_cpu_ns(const struct pool *pool) {
+        uint64_t sum = pool->cpu_ns_of_dead;
+
+        list_for_each (link, &pool->workers) {
+                if (!worker_of(link)->exited)
+                        sum += pool_worker_cpu_ns(worker_of(link));
+        }
+        return sum;
+}

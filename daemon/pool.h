@@ -1,0 +1,142 @@
+#pragma once
+/* SPDX-FileCopyrightText: The pinfeed authors */
+/* SPDX-License-Identifier: Apache-2.0 */
+
+/* The worker processes of one pipeline: started, told what to do, listened to, buried. */
+
+#include "base/fault.h"
+#include "base/list.h"
+#include "proto/message.h"
+
+#include <stdbool.h>
+#include <stdint.h>
+#include <uv.h>
+
+struct pool;
+struct worker_page;
+
+/* A worker's life. One function in pool-worker.c per edge. */
+#define POOL_WORKER_STATES(S)                                                                                \
+        S(STARTING, starting) /* set up, waits for the index */                                              \
+        S(SCANNING, scanning) /* looks for the samples */                                                    \
+        S(IDLE, idle)                                                                                        \
+        S(BUSY, busy)     /* holds a chunk */                                                                \
+        S(ENDING, ending) /* was told to end, or its socket is gone */
+
+enum pool_worker_state {
+#define S(NAME, name) POOL_WORKER_##NAME,
+        POOL_WORKER_STATES(S)
+#undef S
+};
+
+enum {
+        /* Chunks a worker may hold at once, while they are short (POOL_SHORT_CHUNK_NS): a round trip through
+         * the daemon takes some 30 us and shall not be felt. Long ones come singly, so that a dead worker has
+         * little to give back. */
+        POOL_CHUNKS_MAX = 4,
+};
+
+#define POOL_CHUNK_NS       (10 * 1000 * 1000) /* what a chunk should take: DESIGN, A batch's life */
+#define POOL_GROW_NS        (20 * 1000 * 1000) /* a worker's start takes a millisecond or two; the loop waits */
+#define POOL_SHORT_CHUNK_NS (1 * 1000 * 1000)
+#define POOL_LEAST_SHARE_NS (100 * 1000) /* a slot is not cut finer: three times a round trip */
+
+struct pool_worker {
+        struct list link; /* in pool->workers */
+        struct pool *pool;
+        uint32_t number;
+        int pid;
+        enum pool_worker_state state;
+        int socket;
+        struct worker_page *page; /* read here, written by the worker */
+        uv_process_t process;
+        uv_poll_t poll;
+        uint32_t open_handles; /* of the two above; the struct is freed when none is left */
+        bool exited;
+        int exit_status;
+        int signal;
+        struct fault expelled; /* why the daemon has killed it; empty: it has not */
+        uint32_t n_chunks;
+        struct message_chunk chunks[POOL_CHUNKS_MAX];
+        uint64_t started_ns;
+        uint64_t busy_since_ns; /* when the first of the chunks it holds was given to it */
+        uint64_t busy_ns;       /* time it has held a chunk, up to busy_since_ns */
+        uint64_t rows;
+};
+
+/* What the owner hears. A callback may call any function of the pool except pool_deinit. */
+struct pool_events {
+        void (*scanning)(void *context, uint64_t files, uint32_t classes);
+        /* `fd` is -1 or the index, the callee's from now on. */
+        void (*scanned)(void *context, const struct message_index *index, int fd);
+        void (*done)(void *context, const struct message_part *parts, uint32_t n_parts);
+        /* The worker could not make a sample, or (sample_given 0) cannot work at all. Its chunk, if any, is
+         * lost. */
+        void (*broken)(void *context, const struct pool_worker *worker, const struct message_broken *broken,
+                       const struct message_chunk *lost);
+        /* The process is gone without having been told to; worker->chunks are lost. */
+        void (*died)(void *context, const struct pool_worker *worker);
+        /* After pool_stop: the last process is gone. */
+        void (*stopped)(void *context);
+};
+
+struct pool {
+        uv_loop_t *loop;
+        const char *program; /* path of pinfeed-worker */
+        int nice;
+        const struct pool_events *events;
+        void *context;
+        struct list workers;
+        uint32_t n_workers; /* not ENDING */
+        uint32_t next_number;
+        bool stopping;
+        uv_timer_t kill_timer;
+        bool kill_timer_open;
+        double row_ns; /* moving average of the time a row takes a worker; 0: not measured yet */
+        uint64_t deaths;
+        uint64_t cpu_ns_of_dead;
+};
+
+void pool_init(struct pool *pool, uv_loop_t *loop, const char *program, int nice,
+               const struct pool_events *events, void *context);
+/* All workers must be gone (stopped was called, or none was ever started). */
+void pool_deinit(struct pool *pool);
+
+/* Starts workers until `wanted` are there, or for POOL_GROW_NS: then it wants to be called again, a turn
+ * later. Each is set up with `setup` (its worker number is filled in) and the ring. 0, or a negative errno
+ * with the reason; those started before it stay. */
+int pool_grow(struct pool *pool, uint32_t wanted, struct message_setup *setup, int ring_fd,
+              struct fault *fault);
+
+/* Tells one STARTING worker to scan, unless one scans already: another scan could find something else. False
+ * when there is none. */
+bool pool_scan(struct pool *pool);
+
+/* Gives the index (`fd` -1: none) to every worker that waits for it: they become IDLE. */
+void pool_set_index(struct pool *pool, const struct message_index *index, int fd);
+
+/* A worker that may take a chunk now: the one that holds fewest. NULL when there is none. */
+struct pool_worker *pool_free_worker(struct pool *pool);
+
+/* Rows of a chunk of about POOL_CHUNK_NS; 1 while nothing was measured. */
+uint32_t pool_chunk_rows(const struct pool *pool);
+
+/* Among how many workers the rows of a slot that somebody waits for are shared: all, unless the shares would
+ * be shorter than POOL_LEAST_SHARE_NS. */
+uint32_t pool_shares(const struct pool *pool, uint64_t slot_rows);
+
+void pool_assign(struct pool_worker *worker, const struct message_chunk *chunk);
+
+/* Ends all workers: SIGTERM now, SIGKILL a second later. `stopped` comes when they are gone, at once if there
+ * is none. */
+void pool_stop(struct pool *pool);
+
+uint32_t pool_busy(const struct pool *pool);
+uint64_t pool_cpu_ns(const struct pool *pool); /* of living and dead workers */
+uint64_t pool_worker_cpu_ns(const struct pool_worker *worker);
+const char *pool_worker_state_name(enum pool_worker_state state);
+
+/* For pool.c only (pool-worker.c has them): one worker's process. */
+int pool_worker_start(struct pool *pool, const struct message_setup *setup, int ring_fd, struct fault *fault);
+void pool_worker_send(struct pool_worker *worker, const struct message *message, int fd);
+void pool_worker_end(struct pool_worker *worker, int signal);

@@ -1,0 +1,274 @@
+/* SPDX-FileCopyrightText: The pinfeed authors */
+/* SPDX-License-Identifier: Apache-2.0 */
+
+/* Status. Its one promise is to answer at once in every state, so it looks at what is in memory anyway:
+ * counters of the scheduler, the pages that workers write, the kernel's CPU clocks. Of a ring with very many
+ * slots only the first are listed, for the same reason; all are counted. Everything that counts only grows.
+ */
+
+#include "daemon/status.h"
+
+#include "base/clock.h"
+#include "base/fault.h"
+#include "daemon/daemon.h"
+#include "daemon/job.h"
+#include "daemon/scheduler.h"
+#include "proto/worker-page.h"
+
+#include <inttypes.h>
+#include <limits.h>
+#include <stdio.h>
+#include <string.h>
+#include <time.h>
+#include <unistd.h>
+
+static double seconds_since(uint64_t then_ns) {
+        return (double)(clock_ns() - then_ns) / NS_PER_S;
+}
+
+/* JSON's whole numbers are signed here; what does not fit (a seed may not) is its digits as text. */
+static json_t *unsigned_number(uint64_t value) {
+        char digits[24];
+
+        if (value <= INT64_MAX)
+                return json_integer((json_int_t)value);
+        snprintf(digits, sizeof(digits), "%" PRIu64, value);
+        return json_string(digits);
+}
+
+/* File names may be any bytes; JSON takes UTF-8 only, and one member that cannot be made would cost the whole
+ * answer. */
+static json_t *text_or_null(const char *text) {
+        char clean[PATH_MAX];
+
+        if (!text || !*text)
+                return json_null();
+        fault_sanitize(clean, sizeof(clean), text, strlen(text));
+        return json_string(clean);
+}
+
+static const char *slot_state_name(enum scheduler_slot_state state) {
+        static const char *const names[] = {"free", "filling", "ready"};
+
+        return names[state];
+}
+
+static json_t *make_fields(const struct schema *schema) {
+        json_t *fields = json_array();
+
+        for (uint32_t i = 0; i < schema->n_fields; i++) {
+                const struct schema_field *field = &schema->fields[i];
+                json_t *shape = json_array();
+
+                for (uint32_t k = 0; k < field->n_dims; k++)
+                        json_array_append_new(shape, unsigned_number(field->shape[k]));
+                json_array_append_new(
+                        fields,
+                        json_pack("{s:s, s:s, s:o, s:s}", "name", field->name, "dtype",
+                                  schema_dtype_name(field->dtype), "shape", shape, "layout",
+                                  field->order == SCHEMA_CHANNELS_LAST ? "channels_last" : "row-major"));
+        }
+        return fields;
+}
+
+static uint64_t row_bytes(const struct schema *schema) {
+        uint64_t sum = 0;
+
+        for (uint32_t i = 0; i < schema->n_fields; i++)
+                sum += schema->fields[i].row_bytes;
+        return sum;
+}
+
+static void add_slots(json_t *slots, json_t *summary, const struct pipeline *pipeline) {
+        uint32_t ready = 0, filling = 0, leased = 0;
+
+        for (uint32_t i = 0; pipeline->scheduler && i < pipeline->ring.slots; i++) {
+                struct scheduler_slot_view view;
+
+                scheduler_view_slot(pipeline->scheduler, i, &view);
+                ready += view.state == SCHEDULER_SLOT_READY;
+                filling += view.state == SCHEDULER_SLOT_FILLING;
+                leased += view.leases > 0;
+                if (i >= STATUS_SLOTS_MAX)
+                        continue;
+                json_array_append_new(
+                        slots, json_pack("{s:s, s:i, s:s, s:I, s:I, s:o, s:I, s:I, s:I}", "pipeline",
+                                         pipeline->config->name, "slot", (int)i, "state",
+                                         slot_state_name(view.state), "epoch", (json_int_t)view.epoch,
+                                         "index", (json_int_t)view.index, "seed", unsigned_number(view.seed),
+                                         "leases", (json_int_t)view.leases, "rows_done",
+                                         (json_int_t)view.rows_done, "rows", (json_int_t)view.rows));
+        }
+        json_object_set_new(summary, "slots_ready", unsigned_number(ready));
+        json_object_set_new(summary, "slots_filling", unsigned_number(filling));
+        json_object_set_new(summary, "slots_leased", unsigned_number(leased));
+}
+
+static void add_counters(json_t *object, const struct pipeline *pipeline) {
+        struct scheduler_counters counters = {};
+
+        if (pipeline->scheduler)
+                scheduler_counters(pipeline->scheduler, &counters);
+        json_object_set_new(object, "rows_prepared", unsigned_number(counters.rows_prepared));
+        json_object_set_new(object, "rows_delivered", unsigned_number(counters.rows_delivered));
+        json_object_set_new(object, "batches_delivered", unsigned_number(counters.batches_delivered));
+        json_object_set_new(object, "slots_filled", unsigned_number(counters.slots_filled));
+        json_object_set_new(object, "slots_refilled", unsigned_number(counters.slots_refilled));
+        json_object_set_new(object, "slots_undelivered", unsigned_number(counters.slots_undelivered));
+        json_object_set_new(object, "worker_deaths", unsigned_number(pipeline->pool.deaths));
+        json_object_set_new(object, "bad_samples", unsigned_number(pipeline->bad_samples));
+}
+
+static void add_ring(json_t *object, const struct pipeline *pipeline) {
+        const struct ring *ring = &pipeline->ring;
+        bool there = ring->fd >= 0;
+
+        json_object_set_new(object, "slots",
+                            unsigned_number(there ? ring->slots : pipeline->config->n_slots));
+        json_object_set_new(object, "slot_bytes", unsigned_number(pipeline->config->schema.slot_bytes));
+        json_object_set_new(object, "ring_bytes",
+                            unsigned_number(there ? ring_bytes(ring) : pipeline->config->ring_bytes));
+        json_object_set_new(object, "reserved_bytes", unsigned_number(ring->reserved));
+        json_object_set_new(object, "backing", text_or_null(ring_backing_name(ring)));
+}
+
+static json_t *make_pipeline(const struct pipeline *pipeline, json_t *slots) {
+        const struct config_pipeline *config = pipeline->config;
+        const struct recipe_source *source = &config->recipe.source;
+        json_t *object = json_object();
+
+        json_object_set_new(object, "name", json_string(config->name));
+        json_object_set_new(object, "state", json_string(pipeline_state_name(pipeline->state)));
+        json_object_set_new(object, "error",
+                            pipeline->state == PIPELINE_FAILED ? json_string(pipeline->failure.text)
+                                                               : json_null());
+        json_object_set_new(object, "last_error", text_or_null(pipeline->failure.text));
+        json_object_set_new(object, "source", json_string(recipe_sources[source->type].name));
+        json_object_set_new(object, "path", text_or_null(source->path));
+        json_object_set_new(object, "samples",
+                            pipeline->scanned ? unsigned_number(pipeline->index.samples) : json_null());
+        json_object_set_new(object, "classes", unsigned_number(pipeline->scan_classes));
+        json_object_set_new(object, "scan_files", unsigned_number(pipeline->scan_files));
+        json_object_set_new(object, "batch_size", unsigned_number(config->batch_size));
+        json_object_set_new(object, "last_batch",
+                            json_string(config->last_batch == LAST_BATCH_DROP ? "drop" : "short"));
+        json_object_set_new(object, "shuffle", json_boolean(config->shuffle));
+        json_object_set_new(object, "seed", unsigned_number(config->seed));
+        json_object_set_new(object, "fields", make_fields(&config->schema));
+        json_object_set_new(object, "row_bytes", unsigned_number(row_bytes(&config->schema)));
+        json_object_set_new(object, "workers", unsigned_number(pipeline_workers(pipeline)));
+        json_object_set_new(object, "workers_alive", unsigned_number(pipeline->pool.n_workers));
+        json_object_set_new(object, "workers_busy", unsigned_number(pool_busy(&pipeline->pool)));
+        add_ring(object, pipeline);
+        add_slots(slots, object, pipeline);
+        add_counters(object, pipeline);
+        return object;
+}
+
+static double busy_seconds(const struct pool_worker *worker) {
+        uint64_t busy = worker->busy_ns;
+
+        if (worker->state == POOL_WORKER_BUSY)
+                busy += clock_ns() - worker->busy_since_ns;
+        return (double)busy / NS_PER_S;
+}
+
+static void add_workers(json_t *workers, const struct pipeline *pipeline) {
+        list_for_each (link, &pipeline->pool.workers) {
+                const struct pool_worker *worker = container_of(link, struct pool_worker, link);
+                uint64_t sample = WORKER_PAGE_IDLE, started = 0;
+                json_t *object = json_object();
+
+                if (worker->page) {
+                        sample = atomic_load_explicit(&worker->page->sample, memory_order_acquire);
+                        started = atomic_load_explicit(&worker->page->started_ns, memory_order_relaxed);
+                }
+                if (worker->state != POOL_WORKER_BUSY)
+                        sample = WORKER_PAGE_IDLE;
+                json_object_set_new(object, "pipeline", json_string(pipeline->config->name));
+                json_object_set_new(object, "number", unsigned_number(worker->number));
+                json_object_set_new(object, "pid", json_integer(worker->pid));
+                json_object_set_new(object, "state", json_string(pool_worker_state_name(worker->state)));
+                json_object_set_new(object, "sample",
+                                    sample == WORKER_PAGE_IDLE ? json_null() : unsigned_number(sample));
+                json_object_set_new(object, "sample_seconds",
+                                    sample == WORKER_PAGE_IDLE ? json_null()
+                                                               : json_real(seconds_since(started)));
+                json_object_set_new(object, "rows", unsigned_number(worker->rows));
+                json_object_set_new(object, "cpu_seconds",
+                                    json_real((double)pool_worker_cpu_ns(worker) / NS_PER_S));
+                json_object_set_new(object, "busy_seconds", json_real(busy_seconds(worker)));
+                json_object_set_new(object, "uptime_seconds", json_real(seconds_since(worker->started_ns)));
+                json_array_append_new(workers, object);
+        }
+}
+
+/* What the scheduler knows of a job that is attached. */
+static void add_position(json_t *object, const struct pipeline *pipeline, const struct job *job) {
+        struct scheduler_job_view view = {};
+
+        if (pipeline && pipeline->scheduler)
+                scheduler_view_job(pipeline->scheduler, job->id, &view);
+        json_object_set_new(object, "epoch", unsigned_number(view.next.epoch));
+        json_object_set_new(object, "row", unsigned_number(view.next.row));
+        json_object_set_new(object, "held", unsigned_number(view.held));
+        json_object_set_new(object, "ready", unsigned_number(view.ready));
+        json_object_set_new(object, "minimum", unsigned_number(view.minimum));
+        json_object_set_new(object, "leased", unsigned_number(view.leased));
+        json_object_set_new(object, "batches", unsigned_number(view.batches));
+        json_object_set_new(object, "rows", unsigned_number(view.rows));
+        json_object_set_new(object, "waiting", json_boolean(view.waiting));
+}
+
+static json_t *make_job(const struct job *job) {
+        const struct pipeline *pipeline = job->owner;
+        json_t *object = json_object();
+
+        json_object_set_new(object, "id", unsigned_number(job->id));
+        json_object_set_new(object, "name", json_string(job->attach.name));
+        json_object_set_new(object, "pid", json_integer(job->pid));
+        json_object_set_new(object, "uid", unsigned_number(job->uid));
+        json_object_set_new(object, "pipeline", pipeline ? json_string(pipeline->config->name) : json_null());
+        json_object_set_new(object, "state", json_string(job_state_name(job->state)));
+        json_object_set_new(object, "seed", unsigned_number(job->seed));
+        json_object_set_new(object, "batch_size",
+                            unsigned_number(pipeline ? pipeline->config->batch_size : 0));
+        json_object_set_new(object, "max_held", unsigned_number(job->outbox_size));
+        json_object_set_new(object, "seconds", json_real(seconds_since(job->connected_ns)));
+        json_object_set_new(object, "map", json_string("read-only"));
+        add_position(object, pipeline, job);
+        return object;
+}
+
+static json_t *make_cpu_seconds(const struct daemon *daemon) {
+        struct timespec own = {};
+        uint64_t workers = 0;
+
+        clock_gettime(CLOCK_PROCESS_CPUTIME_ID, &own);
+        for (uint32_t i = 0; i < daemon->n_pipelines; i++)
+                workers += pool_cpu_ns(&daemon->pipelines[i]->pool);
+        return json_pack("{s:f, s:f}", "daemon", (double)own.tv_sec + (double)own.tv_nsec / NS_PER_S,
+                         "workers", (double)workers / NS_PER_S);
+}
+
+json_t *status_make(const struct daemon *daemon) {
+        json_t *pipelines = json_array(), *workers = json_array(), *jobs = json_array(),
+               *slots = json_array();
+
+        for (uint32_t i = 0; i < daemon->n_pipelines; i++) {
+                json_array_append_new(pipelines, make_pipeline(daemon->pipelines[i], slots));
+                add_workers(workers, daemon->pipelines[i]);
+        }
+        list_for_each (link, &daemon->jobs) {
+                const struct job *job = container_of(link, struct job, link);
+
+                if (job->state == JOB_ATTACHING || job->state == JOB_ATTACHED)
+                        json_array_append_new(jobs, make_job(job));
+        }
+        return json_pack("{s:i, s:s, s:i, s:f, s:o, s:o, s:i, s:o, s:o, s:o, s:o, s:o}", "schema",
+                         STATUS_SCHEMA, "version", PINFEED_VERSION, "pid", (int)getpid(), "uptime_seconds",
+                         seconds_since(daemon->started_ns), "runtime_dir", text_or_null(daemon->directory),
+                         "config", text_or_null(daemon->config->file), "cpus", (int)daemon->cpus,
+                         "cpu_seconds", make_cpu_seconds(daemon), "pipelines", pipelines, "workers", workers,
+                         "jobs", jobs, "slots", slots);
+}
