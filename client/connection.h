@@ -1,0 +1,31 @@
+#pragma once
+/* SPDX-FileCopyrightText: The pinfeed authors */
+/* SPDX-License-Identifier: Apache-2.0 */
+
+/* A job's connection: making it, the talk until ATTACHED, waiting, and the words for its failures. */
+
+#include <stddef.h>
+#include <stdint.h>
+
+struct message_failed;
+struct pinfeed_attach;
+struct pinfeed_job;
+
+/* When `timeout_ms` from now is over, as clock_ns counts; UINT64_MAX for UINT32_MAX: never. */
+uint64_t connection_deadline(uint32_t timeout_ms);
+
+/* Waits until the socket can be read or the peer is gone: 1; 0 when the deadline has passed; or a negative
+ * errno. Goes on after EINTR. */
+int connection_wait(int socket, uint64_t deadline_ns);
+
+/* Connects, attaches, and waits for ATTACHED, which ends in job->attached. *ring is the descriptor that came
+ * with it, the caller's to close. 0 or a negative errno with its text in job->fault. */
+int connection_attach(struct pinfeed_job *job, const struct pinfeed_attach *attach, uint64_t deadline_ns,
+                      int *ring);
+
+/* Receives one message into job->message. 0, MESSAGE_E_AGAIN, or a negative errno with its text: -EPIPE when
+ * the daemon is gone, -EPROTO when the message is broken. `fds` has room for SEQPACKET_FDS_MAX. */
+int connection_receive(struct pinfeed_job *job, int fds[], size_t *n_fds);
+
+/* Puts a FAILED message into words. Returns -EIO. */
+int connection_failed(struct pinfeed_job *job, const struct message_failed *failed);

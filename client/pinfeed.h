@@ -1,0 +1,189 @@
+#pragma once
+/* SPDX-FileCopyrightText: The pinfeed authors */
+/* SPDX-License-Identifier: Apache-2.0 */
+
+/* libpinfeed: attach a training job to a pinfeed daemon and read its batches.
+ *
+ * One connection is one job; nothing is shared between two jobs, so two threads may use two jobs freely.
+ * Within a job pinfeed_batch_release may be called from any thread, everything else from one thread at a
+ * time. A child made by fork() cannot use its parent's jobs (-ECHILD).
+ *
+ * The library writes nothing to any stream, starts no thread, installs no signal handler and never exits.
+ * Calls that wait go on waiting after a signal handler of yours has run; -EINTR is never returned. All
+ * functions return a negative errno on failure; pinfeed_error has the words (except for
+ * pinfeed_batch_release, which other threads call). */
+
+#include <stdbool.h>
+#include <stddef.h>
+#include <stdint.h>
+
+#ifdef __cplusplus
+extern "C" {
+#endif
+
+#pragma GCC visibility push(default)
+
+struct pinfeed_job;
+
+/* A batch: rows of one epoch, in the stream's order, lying in shared memory that is mapped read-only.
+ * It is valid from pinfeed_next until pinfeed_batch_release or pinfeed_close, whichever comes first.
+ * Its bytes never change while you hold it, and are reused for other rows soon after you release it.
+ * Holding `max_held_batches` of them means that no further one can come until one is released. */
+struct pinfeed_batch;
+
+enum pinfeed_dtype {
+        PINFEED_UINT8 = 1,
+        PINFEED_INT32 = 2,
+        PINFEED_INT64 = 3,
+        PINFEED_FLOAT16 = 4,
+        PINFEED_BFLOAT16 = 5,
+        PINFEED_FLOAT32 = 6,
+        PINFEED_FLOAT64 = 7,
+};
+
+enum pinfeed_last_batch {
+        PINFEED_LAST_BATCH_DEFAULT = 0, /* what the pipeline says */
+        PINFEED_LAST_BATCH_SHORT = 1,
+        PINFEED_LAST_BATCH_DROP = 2,
+};
+
+enum pinfeed_row_flag {
+        PINFEED_ROW_GOOD = 0,
+        PINFEED_ROW_REPLACED = 1,
+        PINFEED_ROW_PADDING = 2,
+};
+
+enum {
+        PINFEED_DIMS_MAX = 6,
+};
+
+/* What to attach to and how. Zero everything, set `size` to sizeof(struct pinfeed_attach) and what you need:
+ * the struct grows at its end only, and zero always means the default. */
+struct pinfeed_attach {
+        size_t size;
+        const char *pipeline;    /* required: its name in the daemon's configuration */
+        const char *runtime_dir; /* NULL: $PINFEED_RUNTIME_DIR, $XDG_RUNTIME_DIR/pinfeed, /tmp/pinfeed-UID,
+                                    /run/pinfeed */
+        const char *name;        /* for people, in `pinfeedctl jobs`; NULL: the program's name */
+        uint32_t rank;
+        uint32_t world_size;       /* 0 means 1; more ranks are not there yet: -EOPNOTSUPP */
+        uint32_t batch_size;       /* rows; 0: the pipeline's; others are not there yet: -EOPNOTSUPP */
+        uint32_t max_held_batches; /* batches delivered and not yet released, 1 ... 1048576; 0: 4 */
+        uint32_t start_epoch;
+        uint32_t last_batch; /* enum pinfeed_last_batch */
+        uint64_t start_row;  /* row of start_epoch to start at; 0 ... samples-1 */
+        uint64_t seed;       /* used if seed_given; jobs with the same seed share one preparation */
+        bool seed_given;
+        uint32_t timeout_ms; /* for pinfeed_open and each pinfeed_next; 0: 300,000; UINT32_MAX: for ever */
+        /* Called while pinfeed_open waits, at most ten times a second; may be NULL. */
+        void (*progress)(void *context, const char *text);
+        void *progress_context;
+};
+
+/* One tensor of a batch. The first dimension is the rows of the batch and stands in `rows`, not in `shape`.
+ */
+struct pinfeed_field {
+        const char *name; /* lives as long as the job */
+        enum pinfeed_dtype dtype;
+        bool channels_last; /* shape says C,H,W, the bytes lie H,W,C */
+        uint32_t n_dims;
+        uint64_t shape[PINFEED_DIMS_MAX];
+        size_t row_bytes;
+};
+
+struct pinfeed_info {
+        uint32_t job; /* the daemon's number for it */
+        uint64_t samples;
+        uint64_t seed;
+        uint64_t batches_per_epoch; /* of a whole epoch */
+        uint32_t batch_size;
+        uint32_t n_fields;
+        uint32_t max_held_batches;
+        int daemon_pid;
+        const char *map;     /* "read-only" */
+        const char *sharing; /* one sentence: with whom this job shares, and what would help */
+};
+
+/* Attaches and waits until batches can flow (the daemon may have to scan a source first). On success *job is
+ * yours to close. On failure *job is a job that can only give pinfeed_error and be closed, or NULL for want
+ * of memory. 0; -EINVAL bad argument; -ENOENT no daemon listens, or no such pipeline; -ETIMEDOUT; -EPROTO
+ * another protocol version or a broken message; -EPERM the daemon belongs to somebody else; -EOPNOTSUPP not
+ * there yet; -ENOSPC the ring has no room for another job; -EIO the pipeline failed; -EPIPE the daemon went
+ * away meanwhile; -ENOMEM, -EMFILE. */
+int pinfeed_open(struct pinfeed_job **job, const struct pinfeed_attach *attach);
+
+/* Detaches, unmaps and frees. Every batch of the job becomes invalid. NULL is fine. Returns NULL. */
+struct pinfeed_job *pinfeed_close(struct pinfeed_job *job);
+
+/* The next batch of the job's sequence. 1: *batch is set, and yours to release. 0: the epoch has ended, said
+ * at once after its last batch; *batch is NULL and the next call goes on with the next epoch. (An epoch of
+ * which start_row and PINFEED_LAST_BATCH_DROP leave no whole batch ends before its first.) -EAGAIN:
+ * `timeout_ms` was given as 0 to pinfeed_next_timeout and nothing is there. -ETIMEDOUT: nothing came in time;
+ * calling again is fine. -EBUSY: you hold max_held_batches; release one. -EIO: the stream failed (bad sample,
+ * dead worker); this and every later call say the same, after the batches that had come before it. -EPROTO:
+ * the daemon sent something that cannot be, likewise. -EPIPE: the daemon is gone. -ECHILD: this is a fork's
+ * child. */
+int pinfeed_next(struct pinfeed_job *job, struct pinfeed_batch **batch);
+
+/* The same with a time-out of its own in milliseconds: 0 does not block, UINT32_MAX waits for ever. */
+int pinfeed_next_timeout(struct pinfeed_job *job, struct pinfeed_batch **batch, uint32_t timeout_ms);
+
+/* For a loop of your own: poll this descriptor for reading, then call pinfeed_dispatch, which takes in what
+ * has come without blocking; afterwards pinfeed_next_timeout(job, &batch, 0) gives what is there. The
+ * descriptor stays the job's. pinfeed_dispatch: 0, or as pinfeed_next. */
+int pinfeed_fd(const struct pinfeed_job *job);
+int pinfeed_dispatch(struct pinfeed_job *job);
+
+/* What went wrong last on this job, in one line: what, where, number, remedy. "" if nothing did, and for
+ * -EAGAIN. NULL is fine. Lives until the next call on the job. */
+const char *pinfeed_error(const struct pinfeed_job *job);
+
+void pinfeed_job_info(const struct pinfeed_job *job, struct pinfeed_info *info);
+
+/* Field `index` of the job's batches. 0, or -EINVAL beyond n_fields. */
+int pinfeed_job_field(const struct pinfeed_job *job, uint32_t index, struct pinfeed_field *field);
+
+/* All that follow read a batch that you hold. For one that is released, of a closed job, or of a fork's
+ * parent they give 0 or NULL. */
+uint32_t pinfeed_batch_rows(const struct pinfeed_batch *batch);
+uint32_t pinfeed_batch_epoch(const struct pinfeed_batch *batch);
+uint64_t pinfeed_batch_row(const struct pinfeed_batch *batch); /* of its first row in the epoch */
+
+/* A batch that starts on a multiple of the pipeline's batch size is one segment and can be read in place;
+ * others lie in several (a job started at an odd row). Segments are in row order. */
+uint32_t pinfeed_batch_segments(const struct pinfeed_batch *batch);
+
+/* The bytes of `field` in `segment`, row-major, *rows rows of row_bytes each. `rows` may be NULL. NULL for an
+ * index out of range. */
+const void *pinfeed_batch_data(const struct pinfeed_batch *batch, uint32_t segment, uint32_t field,
+                               uint32_t *rows);
+
+/* Sample numbers (int64) and flags (enum pinfeed_row_flag) of a segment's rows. */
+const int64_t *pinfeed_batch_ids(const struct pinfeed_batch *batch, uint32_t segment, uint32_t *rows);
+const uint8_t *pinfeed_batch_flags(const struct pinfeed_batch *batch, uint32_t segment, uint32_t *rows);
+
+/* Copies a field of all segments, in order, into `to`. Returns the bytes copied, -EINVAL for a bad field,
+ * -ENOSPC when `size` is too small (nothing is copied). */
+int64_t pinfeed_batch_copy(const struct pinfeed_batch *batch, uint32_t field, void *to, size_t size);
+
+/* CLOCK_MONOTONIC nanoseconds: when the batch's last row was written by a worker, and when its handle reached
+ * this process. Their difference is the hand-over, if the job had room for the batch all along. */
+uint64_t pinfeed_batch_ready_ns(const struct pinfeed_batch *batch);
+uint64_t pinfeed_batch_received_ns(const struct pinfeed_batch *batch);
+
+/* Ends the lease. The batch must not be used afterwards. Safe from any thread. 0; -EALREADY it was released
+ * before; -EINVAL not a batch of a living job; -ECHILD in a fork's child; -EPIPE the daemon is gone (the
+ * batch is released all the same). */
+int pinfeed_batch_release(struct pinfeed_batch *batch);
+
+/* The runtime directory a client would use, see struct pinfeed_attach. 0 or -ENAMETOOLONG. */
+int pinfeed_runtime_dir(char *path, size_t size, const char *given);
+
+/* "0.1.0" */
+const char *pinfeed_version(void);
+
+#pragma GCC visibility pop
+
+#ifdef __cplusplus
+}
+#endif

@@ -1,0 +1,95 @@
+/* SPDX-FileCopyrightText: The pinfeed authors */
+/* SPDX-License-Identifier: Apache-2.0 */
+
+/* A batch pointer comes from the caller and may be stale: released, or of a job that is closed. Looking into
+ * the struct to find that out would be the very damage it should prevent, so the address is compared with the
+ * arrays of the living jobs first. There are few jobs in a process and the list is walked under a read lock,
+ * which release may take from any thread; closing a job takes the write lock and so waits for releases that
+ * are under way.
+ *
+ * A fork's child inherits jobs, list and lock. pthread_atfork keeps the lock whole and counts the generation
+ * of the process, so that calls in the child notice without asking the kernel for their pid each time. The
+ * child keeps the parent's jobs in the list: that is how it knows their batches to be -ECHILD. Their sockets
+ * are closed in it, or the daemon would believe in a job for as long as any of its children lives. */
+
+#include "client/registry.h"
+
+#include "base/cleanup.h"
+#include "client/job.h"
+
+#include <pthread.h>
+
+static pthread_rwlock_t registry_lock = PTHREAD_RWLOCK_INITIALIZER;
+static pthread_once_t registry_once = PTHREAD_ONCE_INIT;
+static int registry_error;
+static struct pinfeed_job *registry_first;
+static _Atomic uint64_t registry_process = 1;
+
+static void registry_before_fork(void) {
+        pthread_rwlock_wrlock(&registry_lock);
+}
+
+static void registry_in_parent(void) {
+        pthread_rwlock_unlock(&registry_lock);
+}
+
+static void registry_in_child(void) {
+        registry_lock = (pthread_rwlock_t)PTHREAD_RWLOCK_INITIALIZER;
+        registry_process++;
+        for (struct pinfeed_job *job = registry_first; job; job = job->next_living)
+                fd_closep(&job->socket);
+}
+
+static void registry_prepare(void) {
+        registry_error = -pthread_atfork(registry_before_fork, registry_in_parent, registry_in_child);
+}
+
+int registry_add(struct pinfeed_job *job) {
+        pthread_once(&registry_once, registry_prepare);
+        if (registry_error)
+                return registry_error;
+
+        pthread_rwlock_wrlock(&registry_lock);
+        job->process = registry_process;
+        job->next_living = registry_first;
+        registry_first = job;
+        pthread_rwlock_unlock(&registry_lock);
+        return 0;
+}
+
+void registry_remove(struct pinfeed_job *job) {
+        pthread_rwlock_wrlock(&registry_lock);
+        for (struct pinfeed_job **link = &registry_first; *link; link = &(*link)->next_living) {
+                if (*link != job)
+                        continue;
+                *link = job->next_living;
+                break;
+        }
+        pthread_rwlock_unlock(&registry_lock);
+}
+
+bool registry_is_ours(const struct pinfeed_job *job) {
+        return job->process == registry_process;
+}
+
+static bool registry_owns(const struct pinfeed_job *job, uintptr_t address) {
+        uint32_t n = atomic_load_explicit(&job->n_batches, memory_order_acquire); /* batch_new_array */
+        uintptr_t start = (uintptr_t)job->batches;
+        uintptr_t end = start + (uintptr_t)n * sizeof(struct pinfeed_batch);
+
+        return address >= start && address < end && (address - start) % sizeof(struct pinfeed_batch) == 0;
+}
+
+struct pinfeed_job *registry_get(const struct pinfeed_batch *batch) {
+        struct pinfeed_job *job;
+
+        pthread_rwlock_rdlock(&registry_lock);
+        for (job = registry_first; job; job = job->next_living)
+                if (registry_owns(job, (uintptr_t)batch))
+                        break;
+        return job;
+}
+
+void registry_put(void) {
+        pthread_rwlock_unlock(&registry_lock);
+}

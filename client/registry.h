@@ -1,0 +1,24 @@
+#pragma once
+/* SPDX-FileCopyrightText: The pinfeed authors */
+/* SPDX-License-Identifier: Apache-2.0 */
+
+/* The living jobs of this process: whose a batch is, and whether we are a fork's child. */
+
+#include <stdbool.h>
+
+struct pinfeed_batch;
+struct pinfeed_job;
+
+/* Enters a job; from now on its batches are found. 0 or a negative errno. */
+int registry_add(struct pinfeed_job *job);
+
+/* Takes it out, after every call that had found it is over. */
+void registry_remove(struct pinfeed_job *job);
+
+/* Whether the job was opened by this process, and not by one that it was forked from. */
+bool registry_is_ours(const struct pinfeed_job *job);
+
+/* The living job whose array `batch` points into, or NULL; `batch` itself is not touched. The job cannot go
+ * away until registry_put, which must follow in either case. */
+struct pinfeed_job *registry_get(const struct pinfeed_batch *batch);
+void registry_put(void);
