@@ -1,0 +1,71 @@
+#pragma once
+/* SPDX-FileCopyrightText: The pinfeed authors */
+/* SPDX-License-Identifier: Apache-2.0 */
+
+/* pinfeedctl: what its commands share. */
+
+#include <jansson.h>
+#include <stdbool.h>
+#include <stdint.h>
+
+struct fault;
+struct pinfeed_job;
+
+/* Exit codes. */
+enum {
+        CTL_OK = 0,
+        CTL_FAILED = 1,
+        CTL_USAGE = 2,
+};
+
+struct ctl {
+        const char *runtime_dir; /* NULL: not given */
+        const struct command *command;
+};
+
+struct command {
+        const char *name;
+        const char *arguments; /* for the usage line */
+        const char *summary;
+        const char *help; /* whole lines; "" if there is nothing to add */
+        int (*run)(const struct ctl *ctl, int argc, char **argv);
+};
+
+/* Each parses its own options, argv[0] being its name, and returns an exit code. */
+int command_status(const struct ctl *ctl, int argc, char **argv);
+int command_bench(const struct ctl *ctl, int argc, char **argv);
+int command_digest(const struct ctl *ctl, int argc, char **argv);
+int command_inspect(const struct ctl *ctl, int argc, char **argv);
+
+/* Says what is wrong with the command line. Returns CTL_USAGE. `format` NULL: getopt_long has said it. */
+int ctl_usage(const struct ctl *ctl, const char *format, ...) __attribute__((format(printf, 2, 3)));
+
+/* --help of one command. Returns CTL_OK. */
+int ctl_help(const struct ctl *ctl);
+
+/* "pinfeedctl: TEXT" on stderr. Returns CTL_FAILED. */
+int ctl_fail(const char *format, ...) __attribute__((format(printf, 1, 2)));
+
+/* Says why `job` failed, behind the pipeline's name unless the reason has it. Returns CTL_FAILED. */
+int ctl_fail_job(const struct pinfeed_job *job, const char *pipeline);
+
+/* Parses the value of a number option. 0, or CTL_USAGE after saying what was expected. */
+int ctl_number(const struct ctl *ctl, const char *option, const char *text, uint64_t least, uint64_t most,
+               uint64_t *value);
+
+/* A line on stderr that the next one replaces, at most ten times a second; nothing unless stderr is a
+ * terminal. */
+void ctl_live(const char *format, ...) __attribute__((format(printf, 1, 2)));
+
+/* Removes it. */
+void ctl_live_end(void);
+
+/* For struct pinfeed_attach: shows the daemon's progress as a live line. */
+void ctl_progress(void *context, const char *text);
+
+/* control.c: sends one line to the daemon and returns the last line of its reply (a new reference); NULL with
+ * the text of what went wrong, also when that is the daemon's own answer. */
+json_t *control_ask(const char *runtime_dir, const char *line, struct fault *fault);
+
+/* Prints one JSON document as a line. */
+void ctl_print_json(const json_t *json);

@@ -1,0 +1,207 @@
+/* SPDX-FileCopyrightText: The pinfeed authors */
+/* SPDX-License-Identifier: Apache-2.0 */
+
+/* pinfeedctl: a table of commands. Options before the command are everybody's, those behind it the command's
+ * own, which parses them itself; --help is known in both places. What goes wrong is one line on stderr: exit
+ * code 2 when the command line is at fault, 1 when anything else is. */
+
+#include "client/ctl/ctl.h"
+
+#include "base/clock.h"
+#include "base/number.h"
+#include "client/pinfeed.h"
+
+#include <ctype.h>
+#include <getopt.h>
+#include <locale.h>
+#include <stdarg.h>
+#include <stdio.h>
+#include <string.h>
+#include <unistd.h>
+
+enum {
+        LIVE_INTERVAL_MS = 100,
+};
+
+static const struct command commands[] = {
+        {"status", "[--json]", "everything: the daemon, pipelines, jobs, workers, slots",
+         "  --json             as JSON, with every number there is\n", command_status},
+        {"jobs", "[--json]", "the attached jobs and where they are", "  --json             as JSON\n",
+         command_status},
+        {"workers", "[--json]", "the workers and what they are doing", "  --json             as JSON\n",
+         command_status},
+        {"pipelines", "[--json]", "the configured pipelines", "  --json             as JSON\n",
+         command_status},
+        {"bench", "PIPELINE [options]", "attach jobs, read, and measure",
+         "  --jobs N           attach N jobs, all before the first of them reads (default: 1)\n"
+         "  --seconds S        read for S seconds (default: 5)\n"
+         "  --rows N           read at least N rows in each job instead\n"
+         "  --touch            read every byte of every row\n"
+         "  --json             as JSON: jobs, seconds, rows, rows_per_second, batches, bytes,\n"
+         "                     first_batch_ms (the slowest job's, after it was attached),\n"
+         "                     cpu_seconds (of daemon and workers), cpu_seconds_daemon,\n"
+         "                     rows_prepared, handover_us (p50 and p99, of batches that a job\n"
+         "                     was already waiting for)\n",
+         command_bench},
+        {"digest", "PIPELINE [options]", "SHA-256 over the rows of an epoch",
+         "Over rows in order: the bytes of each row's fields as the schema has them, then its\n"
+         "sample number (8 bytes, little-endian). The digest is the same for any number of\n"
+         "workers and jobs, on any machine.\n\n"
+         "  --seed S           instead of the pipeline's\n"
+         "  --epoch E          (default: 0)\n"
+         "  --rows A:B         rows A to B, without B; A: is from A on, :B up to B (default: all)\n",
+         command_digest},
+        {"inspect", "FILE...", "decode files in a worker and say what is in them",
+         "Needs no daemon. A JSON line for each file: its name, ok, and format, width, height and\n"
+         "rgb_sha256, or error. Exit code 1 if any of them is not ok.\n",
+         command_inspect},
+        {NULL},
+};
+
+static int main_help(void) {
+        fputs("Usage: pinfeedctl [--runtime-dir DIR] COMMAND ...\n"
+              "Looks into a running pinfeedd.\n\ncommands:\n",
+              stdout);
+        for (const struct command *c = commands; c->name; c++)
+                printf("  %-10s %s\n", c->name, c->summary);
+        fputs("\noptions:\n"
+              "  --runtime-dir DIR  where the daemon's sockets are (default: $PINFEED_RUNTIME_DIR, else the\n"
+              "                     first of $XDG_RUNTIME_DIR/pinfeed, /tmp/pinfeed-UID and /run/pinfeed "
+              "with\n"
+              "                     a daemon)\n"
+              "  --version          print the version and end\n"
+              "  --help             also behind a command\n"
+              "\nExit status: 0, 1 on failure, 2 for a bad command line.\n",
+              stdout);
+        return CTL_OK;
+}
+
+int ctl_help(const struct ctl *ctl) {
+        const struct command *c = ctl->command;
+
+        printf("Usage: pinfeedctl [--runtime-dir DIR] %s %s\n%c%s.\n%s", c->name, c->arguments,
+               toupper(c->summary[0]), c->summary + 1, *c->help ? "\n" : "");
+        fputs(c->help, stdout);
+        return CTL_OK;
+}
+
+int ctl_usage(const struct ctl *ctl, const char *format, ...) {
+        va_list arguments;
+
+        fprintf(stderr, "pinfeedctl: ");
+        if (format) {
+                va_start(arguments, format);
+                vfprintf(stderr, format, arguments);
+                va_end(arguments);
+                fputs("; ", stderr);
+        }
+        fprintf(stderr, "try 'pinfeedctl %s%s--help'\n", ctl->command ? ctl->command->name : "",
+                ctl->command ? " " : "");
+        return CTL_USAGE;
+}
+
+int ctl_fail(const char *format, ...) {
+        va_list arguments;
+
+        ctl_live_end();
+        fprintf(stderr, "pinfeedctl: ");
+        va_start(arguments, format);
+        vfprintf(stderr, format, arguments);
+        va_end(arguments);
+        fputc('\n', stderr);
+        return CTL_FAILED;
+}
+
+int ctl_fail_job(const struct pinfeed_job *job, const char *pipeline) {
+        const char *reason = job ? pinfeed_error(job) : "out of memory";
+
+        if (strstr(reason, "pipeline ")) /* most begin with "pipeline NAME" */
+                return ctl_fail("%s", reason);
+        return ctl_fail("%s: %s", pipeline, reason);
+}
+
+int ctl_number(const struct ctl *ctl, const char *option, const char *text, uint64_t least, uint64_t most,
+               uint64_t *value) {
+        if (number_parse_u64(text, value) == 0 && *value >= least && *value <= most)
+                return 0;
+        return ctl_usage(ctl, "%s: expected a whole number from %llu to %llu, got \"%s\"", option,
+                         (unsigned long long)least, (unsigned long long)most, text);
+}
+
+static bool live_shown;
+static uint64_t live_due_ns;
+
+void ctl_live(const char *format, ...) {
+        uint64_t now = clock_ns();
+        va_list arguments;
+
+        if (now < live_due_ns || !isatty(STDERR_FILENO))
+                return;
+        live_due_ns = now + LIVE_INTERVAL_MS * NS_PER_MS;
+        live_shown = true;
+        fputc('\r', stderr);
+        va_start(arguments, format);
+        vfprintf(stderr, format, arguments);
+        va_end(arguments);
+        fputs("\033[K", stderr);
+        fflush(stderr);
+}
+
+void ctl_live_end(void) {
+        if (live_shown)
+                fputs("\r\033[K", stderr);
+        live_shown = false;
+}
+
+void ctl_progress(void *context, const char *text) {
+        ctl_live("%s", text);
+}
+
+void ctl_print_json(const json_t *json) {
+        json_dumpf(json, stdout, JSON_COMPACT | JSON_REAL_PRECISION(15));
+        fputc('\n', stdout);
+}
+
+static const struct command *main_find(const char *name) {
+        for (const struct command *c = commands; c->name; c++)
+                if (strcmp(c->name, name) == 0)
+                        return c;
+        return NULL;
+}
+
+int main(int argc, char **argv) {
+        static const struct option options[] = {{"runtime-dir", required_argument, NULL, 'r'},
+                                                {"version", no_argument, NULL, 'V'},
+                                                {"help", no_argument, NULL, 'h'},
+                                                {0}};
+        struct ctl ctl = {0};
+        int c, r;
+
+        if (argc > 0)
+                argv[0] = (char *)"pinfeedctl";
+        setlocale(LC_CTYPE, ""); /* for the look of tables; numbers stay those of the C locale */
+        while ((c = getopt_long(argc, argv, "+hV", options, NULL)) >= 0) {
+                if (c == 'h')
+                        return main_help();
+                if (c == 'V') {
+                        printf("pinfeedctl %s\n", pinfeed_version());
+                        return CTL_OK;
+                }
+                if (c != 'r')
+                        return ctl_usage(&ctl, NULL);
+                ctl.runtime_dir = optarg;
+        }
+        if (optind == argc)
+                return ctl_usage(&ctl, "expected a command");
+        ctl.command = main_find(argv[optind]);
+        if (!ctl.command)
+                return ctl_usage(&ctl, "unknown command \"%s\"", argv[optind]);
+        argc -= optind;
+        argv += optind;
+        argv[0] = (char *)"pinfeedctl"; /* for what getopt_long says */
+        optind = 0;                     /* 0, not 1: glibc starts afresh */
+        r = ctl.command->run(&ctl, argc, argv);
+        if (fflush(stdout) != 0 || ferror(stdout))
+                return ctl_fail("writing the output failed");
+        return r;
+}

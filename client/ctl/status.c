@@ -1,0 +1,314 @@
+/* SPDX-FileCopyrightText: The pinfeed authors */
+/* SPDX-License-Identifier: Apache-2.0 */
+
+/* status, jobs, workers, pipelines: the daemon answers "status" with one JSON object that has everything;
+ * these print parts of it. A member that is missing (another version's daemon) shows as a dash or nothing, it
+ * never stops the rest: this is the command for when something is wrong. */
+
+#include "client/ctl/ctl.h"
+
+#include "base/fault.h"
+#include "base/number.h"
+#include "client/ctl/table.h"
+
+#include <getopt.h>
+#include <stdio.h>
+#include <string.h>
+
+enum {
+        STATUS_BAR = 10,       /* characters of a job's progress bar */
+        STATUS_STRIP_MAX = 64, /* slots shown of one pipeline */
+};
+
+static const char *text_of(const json_t *object, const char *name) {
+        const char *text = json_string_value(json_object_get(object, name));
+
+        return text ? text : "-";
+}
+
+static uint64_t number_of(const json_t *object, const char *name) {
+        return (uint64_t)json_integer_value(json_object_get(object, name));
+}
+
+static double real_of(const json_t *object, const char *name) {
+        return json_number_value(json_object_get(object, name));
+}
+
+/* A number with its thousands apart; "-" for null. */
+static void add_count(struct table *table, const json_t *object, const char *name) {
+        char text[NUMBER_TEXT_MAX];
+
+        if (json_is_integer(json_object_get(object, name)))
+                table_add(table, "%s", number_format_count(text, number_of(object, name)));
+        else
+                table_add(table, "-");
+}
+
+static void add_bytes(struct table *table, const json_t *object, const char *name) {
+        char text[NUMBER_TEXT_MAX];
+
+        table_add(table, "%s", number_format_bytes(text, number_of(object, name)));
+}
+
+static void add_seconds(struct table *table, double seconds) {
+        char text[NUMBER_TEXT_MAX];
+
+        table_add(table, "%s", table_seconds(text, seconds));
+}
+
+static void print_daemon(const json_t *status) {
+        char up[NUMBER_TEXT_MAX], daemon[NUMBER_TEXT_MAX], workers[NUMBER_TEXT_MAX];
+        const json_t *cpu = json_object_get(status, "cpu_seconds");
+
+        printf("pinfeedd %s, pid %llu, up %s, cpus %llu, CPU time: daemon %s, workers %s\n",
+               text_of(status, "version"), (unsigned long long)number_of(status, "pid"),
+               table_seconds(up, real_of(status, "uptime_seconds")),
+               (unsigned long long)number_of(status, "cpus"), table_seconds(daemon, real_of(cpu, "daemon")),
+               table_seconds(workers, real_of(cpu, "workers")));
+        printf("configuration %s, runtime directory %s\n", text_of(status, "config"),
+               text_of(status, "runtime_dir"));
+}
+
+static void print_trouble(const json_t *pipeline, const char *member, const char *noun) {
+        uint64_t n = number_of(pipeline, member);
+
+        if (n > 0)
+                printf("pipeline %s: %llu %s%s so far\n", text_of(pipeline, "name"), (unsigned long long)n,
+                       noun, n == 1 ? "" : "s");
+}
+
+static void print_pipeline_troubles(const json_t *pipelines) {
+        size_t index;
+        json_t *p;
+
+        json_array_foreach(pipelines, index, p) {
+                uint64_t alive = number_of(p, "workers_alive");
+                char text[FAULT_TEXT_MAX + 1];
+                const char *error = json_string_value(json_object_get(p, "last_error"));
+
+                if (!error)
+                        error = json_string_value(json_object_get(p, "error"));
+                if (error) {
+                        fault_sanitize(text, sizeof(text), error, strlen(error));
+                        puts(text); /* which names the pipeline */
+                }
+                if (alive > 0 && alive < number_of(p, "workers"))
+                        printf("pipeline %s: %llu of %llu workers are there\n", text_of(p, "name"),
+                               (unsigned long long)alive, (unsigned long long)number_of(p, "workers"));
+                print_trouble(p, "worker_deaths", "worker death");
+                print_trouble(p, "bad_samples", "bad sample");
+        }
+}
+
+static void print_pipelines(const json_t *status) {
+        const json_t *pipelines = json_object_get(status, "pipelines");
+        struct table table;
+        size_t index;
+        json_t *p;
+
+        table_init(&table, "L pipeline|l state|r samples|r batch|r row|r ring|l backing|r busy|r "
+                           "prepared|r delivered|r shared");
+        json_array_foreach(pipelines, index, p) {
+                uint64_t prepared = number_of(p, "rows_prepared");
+
+                table_add(&table, "%s", text_of(p, "name"));
+                table_add(&table, "%s", text_of(p, "state"));
+                add_count(&table, p, "samples");
+                add_count(&table, p, "batch_size");
+                add_bytes(&table, p, "row_bytes");
+                add_bytes(&table, p, "reserved_bytes");
+                table_add(&table, "%s", text_of(p, "backing"));
+                table_add(&table, "%llu/%llu", (unsigned long long)number_of(p, "workers_busy"),
+                          (unsigned long long)number_of(p, "workers"));
+                add_count(&table, p, "rows_prepared");
+                add_count(&table, p, "rows_delivered");
+                if (prepared)
+                        table_add(&table, "%.2fx", (double)number_of(p, "rows_delivered") / (double)prepared);
+                else
+                        table_add(&table, "-");
+        }
+        table_print(&table);
+        table_deinit(&table);
+        print_pipeline_troubles(pipelines);
+}
+
+/* Samples of the pipeline with that name; 0 when it is not known. */
+static uint64_t samples_of(const json_t *status, const char *pipeline) {
+        size_t index;
+        json_t *p;
+
+        json_array_foreach(json_object_get(status, "pipelines"), index,
+                           p) if (strcmp(text_of(p, "name"), pipeline) == 0) return number_of(p, "samples");
+        return 0;
+}
+
+static void add_progress(struct table *table, uint64_t row, uint64_t samples) {
+        bool utf8 = table_is_utf8();
+        char bar[STATUS_BAR * 4 + 1] = "";
+        unsigned done = samples ? (unsigned)(row * STATUS_BAR / samples) : 0;
+
+        for (unsigned i = 0; i < STATUS_BAR; i++) {
+                if (utf8)
+                        strcat(bar, i < done ? "█" : "░");
+                else
+                        strcat(bar, i < done ? "#" : ".");
+        }
+        table_add(table, "%s %3.0f %%", bar, samples ? 100.0 * (double)row / (double)samples : 0.0);
+}
+
+static void print_jobs(const json_t *status) {
+        char rate[NUMBER_TEXT_MAX];
+        struct table table;
+        size_t index;
+        json_t *j;
+
+        table_init(&table, "r job|L name|r pid|L pipeline|r epoch|l of the epoch|r held|r ready|r rows|r "
+                           "rows/s|l state");
+        json_array_foreach(json_object_get(status, "jobs"), index, j) {
+                double seconds = real_of(j, "seconds");
+
+                table_add(&table, "%llu", (unsigned long long)number_of(j, "id"));
+                table_add(&table, "%s", text_of(j, "name"));
+                table_add(&table, "%llu", (unsigned long long)number_of(j, "pid"));
+                table_add(&table, "%s", text_of(j, "pipeline"));
+                table_add(&table, "%llu", (unsigned long long)number_of(j, "epoch"));
+                add_progress(&table, number_of(j, "row"), samples_of(status, text_of(j, "pipeline")));
+                table_add(&table, "%llu/%llu", (unsigned long long)number_of(j, "held"),
+                          (unsigned long long)number_of(j, "max_held"));
+                add_count(&table, j, "ready");
+                add_count(&table, j, "rows");
+                table_add(&table, "%s",
+                          number_format_count(rate,
+                                              seconds > 0 ? (uint64_t)((double)number_of(j, "rows") / seconds)
+                                                          : 0));
+                table_add(&table, "%s",
+                          json_is_true(json_object_get(j, "waiting")) ? "waiting" : text_of(j, "state"));
+        }
+        table_print(&table);
+        table_deinit(&table);
+}
+
+static void print_workers(const json_t *status) {
+        struct table table;
+        size_t index;
+        json_t *w;
+
+        table_init(&table, "L worker|r pid|l state|r sample|r for|r rows|r CPU time|r busy");
+        json_array_foreach(json_object_get(status, "workers"), index, w) {
+                bool working = json_is_integer(json_object_get(w, "sample"));
+                double uptime = real_of(w, "uptime_seconds");
+
+                table_add(&table, "%s/%llu", text_of(w, "pipeline"),
+                          (unsigned long long)number_of(w, "number"));
+                table_add(&table, "%llu", (unsigned long long)number_of(w, "pid"));
+                table_add(&table, "%s", text_of(w, "state"));
+                add_count(&table, w, "sample");
+                if (working)
+                        add_seconds(&table, real_of(w, "sample_seconds"));
+                else
+                        table_add(&table, "-");
+                add_count(&table, w, "rows");
+                add_seconds(&table, real_of(w, "cpu_seconds"));
+                table_add(&table, "%.0f %%", uptime > 0 ? 100 * real_of(w, "busy_seconds") / uptime : 0.0);
+        }
+        table_print(&table);
+        table_deinit(&table);
+}
+
+static const char *slot_mark(const json_t *slot, bool utf8) {
+        const char *state = text_of(slot, "state");
+
+        if (number_of(slot, "leases") > 0)
+                return utf8 ? "█" : "#";
+        if (strcmp(state, "ready") == 0)
+                return utf8 ? "▓" : "+";
+        if (strcmp(state, "filling") == 0)
+                return utf8 ? "░" : "-";
+        if (strcmp(state, "free") == 0)
+                return utf8 ? "·" : ".";
+        return "?";
+}
+
+/* One line for each pipeline that has slots. */
+static void print_slots(const json_t *status) {
+        bool utf8 = table_is_utf8(), any = false;
+        size_t index, at;
+        json_t *p, *slot;
+
+        json_array_foreach(json_object_get(status, "pipelines"), index, p) {
+                unsigned n = 0;
+
+                json_array_foreach(json_object_get(status, "slots"), at, slot) {
+                        if (strcmp(text_of(slot, "pipeline"), text_of(p, "name")) != 0 ||
+                            n++ >= STATUS_STRIP_MAX)
+                                continue;
+                        if (n == 1)
+                                printf("slots  ");
+                        fputs(slot_mark(slot, utf8), stdout);
+                }
+                if (n > STATUS_STRIP_MAX)
+                        printf(" and %u more", n - STATUS_STRIP_MAX);
+                if (n > 0)
+                        printf("  %s\n", text_of(p, "name"));
+                any = any || n > 0;
+        }
+        if (any)
+                puts(utf8 ? "       █ leased  ▓ ready  ░ filling  · free"
+                          : "       # leased  + ready  - filling  . free");
+}
+
+static void print_status(const json_t *status) {
+        print_daemon(status);
+        putchar('\n');
+        print_pipelines(status);
+        print_slots(status);
+        if (json_array_size(json_object_get(status, "jobs")) > 0)
+                putchar('\n');
+        print_jobs(status);
+        if (json_array_size(json_object_get(status, "workers")) > 0)
+                putchar('\n');
+        print_workers(status);
+}
+
+static void print_part(const json_t *status, const char *part) {
+        if (strcmp(part, "status") == 0)
+                print_status(status);
+        else if (json_array_size(json_object_get(status, part)) == 0)
+                printf("no %s\n", part);
+        else if (strcmp(part, "pipelines") == 0)
+                print_pipelines(status);
+        else if (strcmp(part, "jobs") == 0)
+                print_jobs(status);
+        else
+                print_workers(status);
+}
+
+int command_status(const struct ctl *ctl, int argc, char **argv) {
+        static const struct option options[] = {
+                {"json", no_argument, NULL, 'j'}, {"help", no_argument, NULL, 'h'}, {0}};
+        const char *part = ctl->command->name;
+        struct fault fault = {0};
+        bool as_json = false;
+        json_t *status;
+        int c;
+
+        while ((c = getopt_long(argc, argv, "h", options, NULL)) >= 0) {
+                if (c == 'h')
+                        return ctl_help(ctl);
+                if (c != 'j')
+                        return ctl_usage(ctl, NULL);
+                as_json = true;
+        }
+        if (optind < argc)
+                return ctl_usage(ctl, "unexpected \"%s\"", argv[optind]);
+
+        status = control_ask(ctl->runtime_dir, "status", &fault);
+        if (!status)
+                return ctl_fail("%s", fault.text);
+        if (!as_json)
+                print_part(status, part);
+        else
+                ctl_print_json(strcmp(part, "status") == 0 ? status : json_object_get(status, part));
+        json_decref(status);
+        return CTL_OK;
+}
