@@ -1,0 +1,377 @@
+/* SPDX-FileCopyrightText: The pinfeed authors */
+/* SPDX-License-Identifier: Apache-2.0 */
+
+/* Cases L and I9: how the work is shared out among workers, and how many there are.
+ *
+ * The sources sleep, they do not compute: what is measured is who waits for whom, and not how fast this
+ * machine is or what else runs on it. A measured time still holds all that the machine does meanwhile, so a
+ * bound is given three tries; what is wrong in the daemon is wrong in each of them. */
+
+#include "base/clock.h"
+#include "tests/system/reader.h"
+
+#include <errno.h>
+#include <fcntl.h>
+#include <sched.h>
+#include <signal.h>
+#include <stdlib.h>
+#include <sys/stat.h>
+#include <unistd.h>
+
+enum {
+        TRIES = 3,
+        SOON_MS = 10000,
+};
+
+/* ---- L2: the first batch ---- */
+
+enum {
+        L2_BATCH = 256,
+        L2_WORKERS = 16,
+        L2_SAMPLE_MS = 20,
+        /* DESIGN, What fast means: 1.3 x a batch's work / workers + 20 ms. */
+        L2_BOUND_MS = L2_BATCH * L2_SAMPLE_MS / L2_WORKERS * 13 / 10 + 20,
+        L2_LEAST_MS = L2_BATCH * L2_SAMPLE_MS / L2_WORKERS,
+};
+
+/* From before the attach to the first batch, in a job with a stream of its own. */
+static uint64_t first_batch_ms(struct harness *h, uint64_t seed) {
+        struct pinfeed_attach attach = reader_attach(h, "sleepy", 2);
+        uint64_t begin = clock_ns(), took;
+        struct reader reader;
+
+        attach.seed = seed;
+        attach.seed_given = true;
+        reader_open_with(&reader, &attach);
+        reader_read(&reader, 1);
+        took = (clock_ns() - begin) / NS_PER_MS;
+        reader_close(&reader);
+        return took;
+}
+
+/* Each try with a daemon of its own: the ring and 16 processes have to be made too. */
+START_TEST(test_L2_all_workers_make_the_first_batch) {
+        uint64_t best = UINT64_MAX;
+
+        for (uint64_t i = 0; i < TRIES && best > L2_BOUND_MS; i++) {
+                struct harness *h = harness_new();
+                uint64_t took;
+
+                harness_write_config(h,
+                                     "pipelines:\n"
+                                     "  sleepy:\n"
+                                     "    source: {type: synthetic, mode: ramp, samples: 10000, bytes: 64,\n"
+                                     "             delay_us: %d}\n"
+                                     "    batch_size: %d\n"
+                                     "    workers: %d\n",
+                                     L2_SAMPLE_MS * 1000, L2_BATCH, L2_WORKERS);
+                harness_start(h);
+                took = first_batch_ms(h, i);
+                ck_assert_uint_ge(took, L2_LEAST_MS); /* or the source does not sleep */
+                best = took < best ? took : best;
+                harness_stop(h, SIGTERM, 0);
+                harness_free(h);
+        }
+        ck_assert_msg(best <= (uint64_t)L2_BOUND_MS * (uint64_t)harness_slowdown(),
+                      "the first batch came after %llu ms, %d are allowed", (unsigned long long)best,
+                      L2_BOUND_MS);
+}
+END_TEST
+
+/* The same for a job that finds workers and ring, all of them busy with what others want later. */
+START_TEST(test_L2_first_batch_of_a_later_job) {
+        struct harness *h = harness_new();
+        uint64_t best = UINT64_MAX;
+        struct reader first;
+
+        harness_write_config(h,
+                             "pipelines:\n"
+                             "  sleepy:\n"
+                             "    source: {type: synthetic, mode: ramp, samples: 10000, bytes: 64,\n"
+                             "             delay_us: %d}\n"
+                             "    batch_size: %d\n"
+                             "    slots: 16\n"
+                             "    workers: %d\n",
+                             L2_SAMPLE_MS * 1000, L2_BATCH, L2_WORKERS);
+        harness_start(h);
+        reader_open(&first, h, "sleepy", 2);
+        reader_read(&first, 1);
+        for (uint64_t seed = 1; seed <= TRIES && best > L2_BOUND_MS; seed++) {
+                uint64_t took = first_batch_ms(h, seed);
+
+                best = took < best ? took : best;
+        }
+        reader_close(&first);
+        ck_assert_msg(best <= (uint64_t)L2_BOUND_MS * (uint64_t)harness_slowdown(),
+                      "the first batch came after %llu ms, %d are allowed", (unsigned long long)best,
+                      L2_BOUND_MS);
+        harness_stop(h, SIGTERM, 0);
+        harness_free(h);
+}
+END_TEST
+
+/* ---- I9: one slow sample ---- */
+
+enum {
+        I9_SLOTS = 64,
+        I9_BATCH = 4,
+        I9_WORKERS = 4,
+        I9_SLOW_MS = 3000,
+        I9_SAMPLE_MS = 2,
+};
+
+/* The slow sample is the first of the batch that the job waits for; all other slots fill meanwhile. */
+START_TEST(test_I9_other_workers_go_on) {
+        struct harness *h = harness_new();
+        uint64_t slow_ms = (uint64_t)I9_SLOW_MS * (uint64_t)harness_slowdown(), begin;
+        struct pinfeed_batch *batch;
+        struct reader reader;
+        json_t *status;
+
+        harness_write_config(h,
+                             "pipelines:\n"
+                             "  slow:\n"
+                             "    source: {type: synthetic, mode: slow, samples: 1000, bytes: 64,\n"
+                             "             slow_sample: 0, slow_us: %llu000, delay_us: %d000}\n"
+                             "    batch_size: %d\n"
+                             "    slots: %d\n"
+                             "    workers: %d\n",
+                             (unsigned long long)slow_ms, I9_SAMPLE_MS, I9_BATCH, I9_SLOTS, I9_WORKERS);
+        harness_start(h);
+        begin = clock_ns();
+        reader_open(&reader, h, "slow", I9_SLOTS);
+        harness_wait_number(h, "pipelines/slow/slots_ready", I9_SLOTS - 1, I9_SLOW_MS);
+        ck_assert_int_eq(pinfeed_next_timeout(reader.job, &batch, 0), -EAGAIN);
+        status = harness_status(h);
+        ck_assert_double_eq(harness_number(status, "pipelines/slow/slots_filling"), 1);
+        ck_assert_double_eq(harness_number(status, "pipelines/slow/workers_busy"), 1);
+        ck_assert_double_eq(harness_number(status, "pipelines/slow/rows_prepared"), I9_SLOTS * I9_BATCH - 1);
+        json_decref(status);
+        ck_assert_uint_lt((clock_ns() - begin) / NS_PER_MS, slow_ms);
+
+        reader_read(&reader, 1);
+        ck_assert_uint_ge((clock_ns() - begin) / NS_PER_MS, slow_ms);
+        reader_read(&reader, 2 * I9_SLOTS);
+        reader_close(&reader);
+        harness_stop(h, SIGTERM, 0);
+        harness_free(h);
+}
+END_TEST
+
+/* ---- L7: how many CPUs there are ---- */
+
+static pid_t program_pid;
+
+static int cpus_in_status(void) {
+        struct harness *h = harness_new();
+        struct reader reader;
+        int cpus;
+
+        harness_write_config(h, "cpus: auto\n"
+                                "pipelines:\n"
+                                "  ramp:\n"
+                                "    source: {type: synthetic, mode: ramp, samples: 100}\n"
+                                "    batch_size: 8\n");
+        harness_start(h);
+        reader_open(&reader, h, "ramp", 2);
+        reader_read_epochs(&reader, 1);
+        cpus = (int)harness_status_number(h, "cpus");
+        reader_wait_workers(h, (size_t)cpus);
+        reader_close(&reader);
+        harness_stop(h, SIGTERM, 0);
+        harness_free(h);
+        return cpus;
+}
+
+static bool write_text(const char *path, const char *text) {
+        int fd = open(path, O_WRONLY | O_CLOEXEC);
+        bool written = fd >= 0 && write(fd, text, strlen(text)) == (ssize_t)strlen(text);
+
+        if (fd >= 0)
+                close(fd);
+        return written;
+}
+
+static bool write_in(const char *directory, const char *name, const char *text) {
+        char path[256];
+
+        snprintf(path, sizeof(path), "%s/%s", directory, name);
+        return write_text(path, text);
+}
+
+static bool copy_in(const char *from, const char *to, const char *name) {
+        char path[256], text[256] = "";
+        int fd;
+
+        snprintf(path, sizeof(path), "%s/%s", from, name);
+        fd = open(path, O_RDONLY | O_CLOEXEC);
+        if (fd < 0 || read(fd, text, sizeof(text) - 1) <= 0)
+                text[0] = 0;
+        if (fd >= 0)
+                close(fd);
+        return text[0] && write_in(to, name, text);
+}
+
+/* Where this process is in the v1 tree of `controller`, as a directory; false where there is no such tree. */
+static bool find_own_group(const char *controller, char directory[200]) {
+        FILE *file = fopen("/proc/self/cgroup", "re");
+        char line[512], *place;
+        bool found = false;
+
+        while (file && fgets(line, sizeof(line), file)) {
+                char *names = strchr(line, ':');
+
+                line[strcspn(line, "\n")] = 0;
+                place = names ? strchr(names + 1, ':') : NULL;
+                if (!place)
+                        continue;
+                *place++ = 0;
+                if (strcmp(names + 1, controller) != 0)
+                        continue;
+                snprintf(directory, 200, "/sys/fs/cgroup/%.32s%.100s", controller, place[1] ? place : "");
+                found = access(directory, W_OK) == 0;
+        }
+        if (file)
+                fclose(file);
+        return found;
+}
+
+/* A group below the one we are in, named after the program, which outlives its tests. */
+static bool name_group(const char *controller, char parent[200], char group[256]) {
+        if (!find_own_group(controller, parent))
+                return false;
+        snprintf(group, 256, "%s/pinfeed-test-%d", parent, (int)program_pid);
+        return true;
+}
+
+/* This process goes into it; what it starts will be in it too. */
+static bool enter_group(const char *controller, bool (*set_up)(const char *parent, const char *group)) {
+        char parent[200], group[256];
+
+        return name_group(controller, parent, group) && mkdir(group, 0755) == 0 && set_up(parent, group) &&
+               write_in(group, "cgroup.procs", "0");
+}
+
+/* After each test, however it ended, by the program: the test's own process may still be in the group. */
+static void remove_groups(void) {
+        static const char *const controllers[] = {"cpuset", "cpu"};
+        char parent[200], group[256];
+
+        for (size_t i = 0; i < sizeof(controllers) / sizeof(controllers[0]); i++) {
+                if (!name_group(controllers[i], parent, group))
+                        continue;
+                for (int k = 0; k < 1000 && rmdir(group) < 0 && errno == EBUSY; k++)
+                        usleep(HARNESS_POLL_US); /* until the kernel has buried what was in it */
+        }
+}
+
+static bool set_one_cpu(const char *parent, const char *group) {
+        char first[16];
+        cpu_set_t set;
+        int cpu = 0;
+
+        if (sched_getaffinity(0, sizeof(set), &set) < 0)
+                return false;
+        while (cpu < CPU_SETSIZE - 1 && !CPU_ISSET(cpu, &set))
+                cpu++;
+        snprintf(first, sizeof(first), "%d", cpu);
+        return copy_in(parent, group, "cpuset.mems") && write_in(group, "cpuset.cpus", first);
+}
+
+static bool set_quota_of_one(const char *parent, const char *group) {
+        return write_in(group, "cpu.cfs_period_us", "100000") &&
+               write_in(group, "cpu.cfs_quota_us", "100000");
+}
+
+/* One and a half rounds down. */
+static bool set_quota_of_one_and_a_half(const char *parent, const char *group) {
+        return write_in(group, "cpu.cfs_period_us", "100000") &&
+               write_in(group, "cpu.cfs_quota_us", "150000");
+}
+
+static void check_group(const char *controller, bool (*set_up)(const char *parent, const char *group)) {
+        if (enter_group(controller, set_up))
+                ck_assert_int_eq(cpus_in_status(), 1);
+        else
+                harness_skip("no writable cgroup v1 tree for %s here; tests/unit/test-cpu.c has fixtures",
+                             controller);
+}
+
+START_TEST(test_L7_cpuset_of_one_cpu) {
+        check_group("cpuset", set_one_cpu);
+}
+END_TEST
+
+START_TEST(test_L7_quota_of_one_cpu) {
+        check_group("cpu", set_quota_of_one);
+}
+END_TEST
+
+START_TEST(test_L7_quota_of_one_and_a_half) {
+        check_group("cpu", set_quota_of_one_and_a_half);
+}
+END_TEST
+
+START_TEST(test_L7_affinity_of_one_cpu) {
+        cpu_set_t all, one;
+        int cpu = 0;
+
+        ck_assert_int_eq(sched_getaffinity(0, sizeof(all), &all), 0);
+        while (!CPU_ISSET(cpu, &all))
+                cpu++;
+        CPU_ZERO(&one);
+        CPU_SET(cpu, &one);
+        ck_assert_int_eq(sched_setaffinity(0, sizeof(one), &one), 0);
+        ck_assert_int_eq(cpus_in_status(), 1);
+}
+END_TEST
+
+/* `cpus: N` is taken as said, whatever the machine has. */
+START_TEST(test_L7_cpus_as_said) {
+        struct harness *h = harness_new();
+
+        harness_write_config(h, "cpus: 3\n"
+                                "pipelines:\n"
+                                "  ramp:\n"
+                                "    source: {type: synthetic, mode: ramp, samples: 100}\n"
+                                "    batch_size: 8\n");
+        harness_start(h);
+        ck_assert_double_eq(harness_status_number(h, "cpus"), 3);
+        harness_free(h);
+}
+END_TEST
+
+/* One test each: a group is removed between them. */
+static void add_group_test(Suite *suite, const char *name, const TTest *test) {
+        TCase *tcase = tcase_create(name);
+
+        tcase_set_timeout(tcase, 60 * harness_slowdown());
+        tcase_add_unchecked_fixture(tcase, NULL, remove_groups);
+        tcase_add_test(tcase, test);
+        suite_add_tcase(suite, tcase);
+}
+
+int main(void) {
+        Suite *suite = suite_create("L-speed");
+        TCase *tcase = tcase_create("L");
+        SRunner *runner;
+        int failed;
+
+        program_pid = getpid();
+        tcase_set_timeout(tcase, 60 * harness_slowdown());
+        tcase_add_test(tcase, test_L2_all_workers_make_the_first_batch);
+        tcase_add_test(tcase, test_L2_first_batch_of_a_later_job);
+        tcase_add_test(tcase, test_I9_other_workers_go_on);
+        tcase_add_test(tcase, test_L7_affinity_of_one_cpu);
+        tcase_add_test(tcase, test_L7_cpus_as_said);
+        suite_add_tcase(suite, tcase);
+        add_group_test(suite, "L7 cpuset", test_L7_cpuset_of_one_cpu);
+        add_group_test(suite, "L7 quota", test_L7_quota_of_one_cpu);
+        add_group_test(suite, "L7 more quota", test_L7_quota_of_one_and_a_half);
+        runner = srunner_create(suite);
+        srunner_set_tap(runner, "-");
+        srunner_run_all(runner, CK_SILENT);
+        failed = srunner_ntests_failed(runner);
+        srunner_free(runner);
+        return failed ? 1 : 0;
+}
