@@ -1,0 +1,164 @@
+#!/usr/bin/env python3
+# SPDX-FileCopyrightText: The pinfeed authors
+# SPDX-License-Identifier: Apache-2.0
+"""pinfeed against PyTorch's DataLoader and against bare loops: alternating runs, medians with their range, ratios.
+
+    compare.py BUILD PHOTOS [--quick] [--rounds N] [SECTION...]
+
+Runs alternate because the clocks of shared machines wander by more than the differences that matter; each run starts
+from nothing, so the first batch is a cold one for both. Nobody touches the bytes unless a section says so.
+
+Against DataLoader: pinfeed's time runs from the start of its client to the client's end, on a daemon that has its memory
+(reserve: start) and has prepared nothing; DataLoader's from the making of its iterator, with imports and the listing of the
+files done before, to its last batch. CPU is all that was used:
+daemon, workers and client, or the training process and its workers. Memory is the sum of the proportional set sizes of
+all these processes.
+"""
+
+import argparse
+import contextlib
+import os
+import statistics
+import subprocess
+import sys
+
+sys.path.insert(0, os.path.dirname(os.path.abspath(__file__)))
+import runs  # noqa: E402
+
+MORE, LESS = True, False  # what is better
+
+AGAINST_DATALOADER = [
+    ('rows/s', lambda run: run['rows'] / run['seconds'], MORE),
+    ('CPU per row, us', lambda run: 1e6 * run['all_cpu_seconds'] / run['rows'], LESS),
+    ('peak memory, MiB', lambda run: run['peak_bytes'] / 2**20, LESS),
+    ('first batch, ms', lambda run: run['first_batch_ms'], LESS),
+]
+
+
+def show(values):
+    digits = 0 if statistics.median(values) >= 100 else 2 if statistics.median(values) < 10 else 1
+    return f'{statistics.median(values):,.{digits}f} ({min(values):,.{digits}f}..{max(values):,.{digits}f})'
+
+
+def live(text):
+    if sys.stderr.isatty():
+        print(f'\r\033[K{text}', end='', file=sys.stderr, flush=True)
+
+
+def compare(title, contestants, figures, rounds):
+    """contestants: two of (name, function of no arguments that makes a run)."""
+    results = [[], []]
+    for number in range(rounds):
+        for result, (name, run) in zip(results, contestants):
+            live(f'round {number + 1} of {rounds}: {name}')
+            result.append(run())
+    live('')
+    print(f'{title}\n\n{"":<22}' + ''.join(f'{name:>28}' for name, _ in contestants) + f'{"ratio":>16}')
+    for name, of, *more_is_better in figures:
+        a, b = ([of(run) for run in result] for result in results)
+        ratio = statistics.median(a) / (statistics.median(b) or float('nan'))
+        words = f'1 / {1 / ratio:.2f}' if more_is_better == [LESS] else f'{ratio:.3f} x'
+        print(f'{name:<22}{show(a):>28}{show(b):>28}{words:>16}')
+    print(flush=True)
+
+
+def photos(bench, quick, rounds):
+    rows = 500 if quick else 12000  # the start, which counts, is 2 % of it
+    compare(f'Photographs, 2 workers each, {rows} rows: crop 224, flip, float32, normalize, batch 64, shuffled',
+            [('pinfeed', lambda: bench.pinfeed('photos', rows)),
+             ('DataLoader', lambda: bench.dataloader('photos', rows))], AGAINST_DATALOADER, rounds)
+
+
+def article(bench, quick, rounds):
+    rows = 5000 if quick else 20000
+    compare(f"The article's workload, 4 workers each, {rows} rows: 512 features, 100 us a sample, batch 128, shuffled",
+            [('pinfeed', lambda: bench.pinfeed('article', rows)),
+             ('DataLoader', lambda: bench.dataloader('article', rows))], AGAINST_DATALOADER, rounds)
+
+
+def efficiency(bench, quick, rounds):
+    rows = 500 if quick else 4000
+    compare(f'Preprocessing efficiency on the photographs, {rows} rows: daemon and workers against a bare loop (budget 1.08 x)',
+            [('pinfeed', lambda: bench.pinfeed('photos', rows)),
+             ('bare loop', lambda: {**bench.bareloop('photos', rows), 'rows_prepared': rows})],
+            [('CPU per row, us', lambda run: 1e6 * run['cpu_seconds'] / run['rows_prepared'])], rounds)
+
+
+def sharing(bench, quick, rounds):
+    rows = 500 if quick else 4000
+    compare(f'Sharing, {rows} rows of the photographs for each job, every byte read (budgets 1.02 x and 1.05 x)',
+            [('4 jobs', lambda: bench.pinfeed('photos', rows, '--jobs', '4', '--touch')),
+             ('1 job', lambda: bench.pinfeed('photos', rows, '--touch'))],
+            [('rows prepared', lambda run: run['rows_prepared']),
+             ('CPU s, daemon+workers', lambda run: run['cpu_seconds']),
+             ('CPU per row, us', lambda run: 1e6 * run['cpu_seconds'] / run['rows_prepared']),
+             ('rows delivered', lambda run: run['rows'])], rounds)
+
+
+@contextlib.contextmanager
+def pinned():
+    """All processes of a run on one CPU: where the kernel wakes a sleeper otherwise is worth more than what is measured."""
+    cpus = os.sched_getaffinity(0)
+    os.sched_setaffinity(0, {min(cpus)})
+    try:
+        yield
+    finally:
+        os.sched_setaffinity(0, cpus)
+
+
+@contextlib.contextmanager
+def busy():
+    """Every CPU has a worker's load: something that computes, at nice 10."""
+    loads = [subprocess.Popen(['nice', '-n', '10', sys.executable, '-c', 'while True: pass'])
+             for _ in os.sched_getaffinity(0)]
+    try:
+        yield
+    finally:
+        for load in loads:
+            load.kill()
+            load.wait()
+
+
+def handover(bench, quick, rounds):
+    batches = 500 if quick else 3000
+    figures = [('p50, us', lambda run: run['handover_us']['p50']),
+               ('p99, us', lambda run: run['handover_us']['p99']),
+               ('daemon CPU, us/batch', lambda run: run['cpu_us_per_batch'] if 'cpu_us_per_batch' in run
+                else 1e6 * run['daemon_cpu_seconds'] / run['batches'])]
+    contestants = [('pinfeed', lambda: bench.pinfeed('handover', batches)), ('relay', lambda: bench.relay(batches))]
+    with pinned():
+        compare(f'Hand-over of {batches} batches, one each 1.1 ms, on one CPU: against a relay of the same messages '
+                '(budgets p50 1.5 x, CPU 2 x)', contestants, figures, rounds)
+    with busy():
+        compare('The same with every CPU busy at nice 10 (budget p99 1.5 x)', contestants, figures, rounds)
+    floor = bench.roundtrip()['roundtrip_us']
+    print(f'A bare round trip of one record: p50 {floor["p50"]:.1f} us, p99 {floor["p99"]:.1f} us\n')
+
+
+def small(bench, quick, rounds):
+    rows = 20000 if quick else 200000
+    rates = [bench.pinfeed('small', rows)['rows_per_second'] for _ in range(rounds)]
+    print(f'Small batches of one row of 4 KiB, one job, {rows} of them: {show(rates)} batches/s (budget 20,000)\n')
+
+
+SECTIONS = {section.__name__: section for section in (photos, article, efficiency, sharing, handover, small)}
+
+
+def main():
+    parser = argparse.ArgumentParser()
+    parser.add_argument('build')
+    parser.add_argument('photos')
+    parser.add_argument('sections', nargs='*', metavar='SECTION', help=', '.join(SECTIONS))
+    parser.add_argument('--quick', action='store_true', help='two short rounds: does it run at all')
+    parser.add_argument('--rounds', type=int, default=5)
+    options = parser.parse_intermixed_args()
+    unknown = set(options.sections) - set(SECTIONS)
+    if unknown:
+        parser.error(f'no section {", ".join(unknown)}; there are {", ".join(SECTIONS)}')
+    bench = runs.Bench(options.build, options.photos)
+    for name in options.sections or SECTIONS:
+        SECTIONS[name](bench, options.quick, 2 if options.quick else options.rounds)
+
+
+if __name__ == '__main__':
+    main()
