@@ -13,7 +13,21 @@
  * Chunks that are out are remembered, so that one which was never handed out, or is reported twice, changes
  * nothing. A lost chunk takes its slot's filling with it, once the slot's other chunks have come back; a
  * filling that nobody wants any more, since its jobs have gone, ends the same way unless all its rows were
- * handed out already: then it becomes READY, and is the first to be evicted. */
+ * handed out already: then it becomes READY, and is the first to be evicted.
+ *
+ * Rows that came back undone are kept with their slot as ranges, in order and never two that touch; one that
+ * touches the rows that were never handed out joins them. So the lowest row that nobody has always goes next.
+ * The slot is open again, before all open ones of the same use. Cursors that have passed it stay where they
+ * are: it is resident, and whatever they find missing is used no sooner.
+ *
+ * Chunks that are out and ranges share one pool, and a split must not fail. It makes two of one at most, a
+ * suspect and a range, and that only of a chunk with more than one row; of any other it makes one. So as many
+ * entries as there are long chunks out are never touched otherwise: unused >= long ones out. Ranges must not
+ * eat up the rest, or nothing could be handed out and nothing would ever come back. Therefore a chunk is
+ * handed out only if two entries more than it may need are left. When nothing is out it always can be: what
+ * comes back touches the rows it was taken from unless others were handed out after it, so of all that is out
+ * at once at least one leaves no range; should that be wrong, the two entries are there for the only chunk.
+ * With 2 x chunks_max + 2 entries this stops nobody who has not thousands of ranges. */
 
 #include "daemon/scheduler-internal.h"
 
@@ -89,8 +103,9 @@ static uint32_t least_of(uint32_t a, uint32_t b) {
 }
 
 /* While somebody waits, everybody gets an equal share of what is not done. */
-static uint32_t chunk_rows(const struct slot *slot, uint64_t use, uint32_t rows_wanted, uint32_t workers) {
-        uint32_t rows = least_of(slot->rows - slot->rows_assigned, rows_wanted > 0 ? rows_wanted : 1);
+static uint32_t chunk_rows(const struct slot *slot, uint32_t open_rows, uint64_t use, uint32_t rows_wanted,
+                           uint32_t workers) {
+        uint32_t rows = least_of(open_rows, rows_wanted > 0 ? rows_wanted : 1);
         uint32_t undone = slot->rows - slot->rows_done;
 
         if (use > 0 || workers == 0)
@@ -98,14 +113,122 @@ static uint32_t chunk_rows(const struct slot *slot, uint64_t use, uint32_t rows_
         return least_of(rows, undone / workers + (undone % workers > 0));
 }
 
-static uint32_t hand_out(struct scheduler *scheduler, struct slot *slot, uint32_t rows) {
-        uint32_t at = scheduler->unused, first = slot->rows_assigned;
-        struct slot_chunk *chunk = &scheduler->chunks[at];
+/* ---- the pool ---- */
 
-        scheduler->unused = chunk->next;
-        *chunk = (struct slot_chunk){first, rows, slot->chunks};
-        slot->chunks = at;
-        slot->rows_assigned += rows;
+void chunks_init(struct scheduler *scheduler, uint32_t chunks_max) {
+        scheduler->chunks_max = chunks_max;
+        scheduler->n_unused = 2 * chunks_max + 2;
+        for (uint32_t i = 0; i < scheduler->n_unused; ++i)
+                scheduler->chunks[i].next = i + 1 < scheduler->n_unused ? i + 1 : SCHEDULER_NONE;
+}
+
+static void insert(struct scheduler *scheduler, uint32_t *where, uint32_t first, uint32_t rows) {
+        uint32_t at = scheduler->unused;
+
+        scheduler->unused = scheduler->chunks[at].next;
+        --scheduler->n_unused;
+        scheduler->chunks[at] = (struct slot_chunk){first, rows, *where};
+        *where = at;
+}
+
+static void discard(struct scheduler *scheduler, uint32_t *where) {
+        uint32_t at = *where;
+
+        *where = scheduler->chunks[at].next;
+        scheduler->chunks[at].next = scheduler->unused;
+        scheduler->unused = at;
+        ++scheduler->n_unused;
+}
+
+/* A chunk costs an entry, and one that is kept for its split. */
+static bool may_hand_out(const struct scheduler *scheduler) {
+        if (scheduler->n_out == 0)
+                return true;
+        return scheduler->n_out < scheduler->chunks_max &&
+               scheduler->n_unused >= scheduler->n_out_long + 2 + 2;
+}
+
+static void set_out(struct scheduler *scheduler, struct slot *slot, uint32_t first, uint32_t rows) {
+        insert(scheduler, &slot->chunks, first, rows);
+        ++scheduler->n_out;
+        scheduler->n_out_long += rows > 1;
+}
+
+/* ---- rows that come back undone ---- */
+
+static void join_next(struct scheduler *scheduler, uint32_t at) {
+        struct slot_chunk *range = &scheduler->chunks[at];
+
+        if (range->next == SCHEDULER_NONE ||
+            range->first + range->rows != scheduler->chunks[range->next].first)
+                return;
+        range->rows += scheduler->chunks[range->next].rows;
+        discard(scheduler, &range->next);
+}
+
+/* The last range, if it touches what was never handed out. */
+static void join_rest(struct scheduler *scheduler, struct slot *slot) {
+        uint32_t *at = &slot->returned;
+
+        while (scheduler->chunks[*at].next != SCHEDULER_NONE)
+                at = &scheduler->chunks[*at].next;
+        if (scheduler->chunks[*at].first + scheduler->chunks[*at].rows != slot->rows_assigned)
+                return;
+        slot->rows_assigned = scheduler->chunks[*at].first;
+        discard(scheduler, at);
+}
+
+static void give_back(struct scheduler *scheduler, struct slot *slot, uint32_t first, uint32_t rows) {
+        uint32_t *at = &slot->returned, before = SCHEDULER_NONE;
+        bool was_open = slot_is_open(slot);
+
+        while (*at != SCHEDULER_NONE && scheduler->chunks[*at].first < first) {
+                before = *at;
+                at = &scheduler->chunks[before].next;
+        }
+        insert(scheduler, at, first, rows);
+        join_next(scheduler, *at);
+        if (before != SCHEDULER_NONE)
+                join_next(scheduler, before);
+        join_rest(scheduler, slot);
+        if (!was_open)
+                list_append(scheduler->open.next, &slot->link); /* as the first */
+}
+
+void chunks_forget_returned(struct scheduler *scheduler, struct slot *slot) {
+        while (slot->returned != SCHEDULER_NONE)
+                discard(scheduler, &slot->returned);
+}
+
+/* ---- handing out ---- */
+
+/* The rows together that go next. */
+static uint32_t open_run(const struct scheduler *scheduler, const struct slot *slot) {
+        return slot->returned != SCHEDULER_NONE ? scheduler->chunks[slot->returned].rows
+                                                : slot->rows - slot->rows_assigned;
+}
+
+static uint32_t take_rows(struct scheduler *scheduler, struct slot *slot, uint32_t rows) {
+        struct slot_chunk *range;
+        uint32_t first = slot->rows_assigned;
+
+        if (slot->returned == SCHEDULER_NONE) {
+                slot->rows_assigned += rows;
+                return first;
+        }
+        range = &scheduler->chunks[slot->returned];
+        first = range->first;
+        range->first += rows;
+        range->rows -= rows;
+        if (range->rows == 0)
+                discard(scheduler, &slot->returned);
+        return first;
+}
+
+static uint32_t hand_out(struct scheduler *scheduler, struct slot *slot, uint32_t rows) {
+        uint32_t first = take_rows(scheduler, slot, rows);
+
+        set_out(scheduler, slot, first, rows);
         if (!slot_is_open(slot))
                 list_unlink(&slot->link);
         return first;
@@ -117,12 +240,12 @@ bool scheduler_next_chunk(struct scheduler *scheduler, uint32_t rows_wanted, uin
         uint64_t use;
         uint32_t rows, first;
 
-        if (scheduler->unused == SCHEDULER_NONE)
+        if (!may_hand_out(scheduler))
                 return false;
         slot = choose_slot(scheduler, &use);
         if (!slot)
                 return false;
-        rows = chunk_rows(slot, use, rows_wanted, workers);
+        rows = chunk_rows(slot, open_run(scheduler, slot), use, rows_wanted, workers);
         first = hand_out(scheduler, slot, rows);
         *chunk = (struct scheduler_chunk){
                 .slot = slot_number(scheduler, slot),
@@ -138,7 +261,7 @@ bool scheduler_next_chunk(struct scheduler *scheduler, uint32_t rows_wanted, uin
 /* The slot whose chunk this is; the chunk is out no more. NULL: there is no such chunk. */
 static struct slot *take_back(struct scheduler *scheduler, uint32_t number, uint32_t first, uint32_t rows) {
         struct slot *slot;
-        uint32_t *at, found;
+        uint32_t *at;
 
         if (number >= scheduler->config.slots)
                 return NULL;
@@ -149,10 +272,9 @@ static struct slot *take_back(struct scheduler *scheduler, uint32_t number, uint
                 at = &scheduler->chunks[*at].next;
         if (*at == SCHEDULER_NONE)
                 return NULL;
-        found = *at;
-        *at = scheduler->chunks[found].next;
-        scheduler->chunks[found].next = scheduler->unused;
-        scheduler->unused = found;
+        discard(scheduler, at);
+        --scheduler->n_out;
+        scheduler->n_out_long -= rows > 1;
         return slot;
 }
 
@@ -168,19 +290,31 @@ void chunks_give_up_unwanted(struct scheduler *scheduler) {
                 give_up_unwanted(scheduler, container_of(entry, struct slot, link));
 }
 
+/* Gives up what is being filled, once no chunk of it is out. */
+void chunks_give_up(struct scheduler *scheduler, struct slot *slot) {
+        slot->lost = true;
+        list_unlink(&slot->link);
+        if (slot->chunks == SCHEDULER_NONE)
+                slots_drop(scheduler, slot);
+}
+
+static void come_back(struct scheduler *scheduler, struct slot *slot, uint32_t done) {
+        slot->rows_done += done;
+        scheduler->counters.rows_prepared += done;
+        if (slot->lost)
+                chunks_give_up(scheduler, slot);
+        else if (slot->rows_done == slot->rows)
+                slots_ready(scheduler, slot);
+        else
+                give_up_unwanted(scheduler, slot);
+}
+
 int scheduler_chunk_done(struct scheduler *scheduler, uint32_t number, uint32_t first, uint32_t rows) {
         struct slot *slot = take_back(scheduler, number, first, rows);
 
         if (!slot)
                 return SCHEDULER_E_UNKNOWN;
-        slot->rows_done += rows;
-        scheduler->counters.rows_prepared += rows;
-        if (slot->lost && slot->chunks == SCHEDULER_NONE)
-                slots_drop(scheduler, slot);
-        else if (slot->rows_done == slot->rows)
-                slots_ready(scheduler, slot);
-        else
-                give_up_unwanted(scheduler, slot);
+        come_back(scheduler, slot, rows);
         return 0;
 }
 
@@ -189,9 +323,20 @@ int scheduler_chunk_lost(struct scheduler *scheduler, uint32_t number, uint32_t 
 
         if (!slot)
                 return SCHEDULER_E_UNKNOWN;
-        slot->lost = true;
-        list_unlink(&slot->link);
-        if (slot->chunks == SCHEDULER_NONE)
-                slots_drop(scheduler, slot);
+        chunks_give_up(scheduler, slot);
+        return 0;
+}
+
+int scheduler_chunk_split(struct scheduler *scheduler, uint32_t number, uint32_t first, uint32_t rows,
+                          uint32_t done, bool suspect) {
+        struct slot *slot = done < rows ? take_back(scheduler, number, first, rows) : NULL;
+
+        if (!slot)
+                return SCHEDULER_E_UNKNOWN;
+        if (suspect)
+                set_out(scheduler, slot, first + done, 1);
+        if (!slot->lost && done + suspect < rows)
+                give_back(scheduler, slot, first + done + suspect, rows - done - suspect);
+        come_back(scheduler, slot, done);
         return 0;
 }

@@ -19,13 +19,23 @@
  * who came later takes the spare slots before. A batch within a job's minimum adds nothing to the sum, hence
  * it is always due.
  *
+ * Quarantine can shrink the ring until the minimums do not fit any more. Then nobody gets more than its
+ * minimum, and not everybody's is kept: each job counts with what it leases, and in the order of waiting each
+ * has its minimum kept as long as that fits. Who is kept can have its next batch without giving back what it
+ * holds, and will be able to again: so there is somebody who goes on, and since who got a batch is asked last
+ * next time, it is not always the same. The others may take what is left. If by this count, in which a shared
+ * slot counts for each holder, nobody can have anything, one job may whose next batch really fits beside all
+ * that is leased: first one that holds something, since it may let go of that only when it has the next.
+ * Should even that find nobody, jobs have to give back; when nothing is leased the first in line fits, as its
+ * minimum does.
+ *
  * Distances count batches: 0 is the next one, which is also what only due batches have after consumer_use has
  * put the others one further back.
  *
  * The cursor keeps looking for work cheap: what a job uses from its next batch up to the cursor is resident
- * and completely handed to workers. It moves forward over such slots, once each, and back when one of them is
- * dropped. It stops at the first slot that is missing or has rows to hand out, at the latest after as many
- * slots as the ring has. */
+ * and was completely handed to workers. It moves forward over such slots, once each, and back when one of
+ * them is dropped. It stops at the first slot that is missing or has rows to hand out, at the latest after as
+ * many slots as the ring has. */
 
 #include "daemon/scheduler-internal.h"
 
@@ -33,9 +43,7 @@
 #include <stdlib.h>
 
 uint32_t scheduler_capacity(const struct scheduler *scheduler) {
-        uint32_t quarantined = 0; /* slots that a worker on dead storage may still write into: none yet */
-
-        return scheduler->config.slots - quarantined;
+        return scheduler->config.slots - scheduler->n_quarantined;
 }
 
 /* The row at which an epoch entered at `base` ends for this plan: what `drop` drops lies behind. */
@@ -249,33 +257,90 @@ void consumer_wait(struct scheduler *scheduler, struct consumer *consumer, uint6
         list_append(&scheduler->consumers, &consumer->link);
 }
 
-/* Rule 3 for one job: within its minimum always, beyond it while it fits and nobody waits to be let in. */
-static bool is_grantable(const struct scheduler *scheduler, const struct consumer *consumer, uint64_t demand,
-                         uint64_t more) {
-        if (consumer->held >= consumer->job.max_held)
-                return false;
-        return more == 0 || demand + more + scheduler->awaited <= scheduler_capacity(scheduler);
+/* Are there fewer slots than the jobs were promised? Only by quarantine. */
+static bool is_short(const struct scheduler *scheduler) {
+        return scheduler->n_quarantined > 0 && consumers_demand(scheduler) > scheduler_capacity(scheduler);
 }
 
-/* Rule 4, in the order of waiting; see above. After every event. */
+/* What the jobs are charged with in sum; `kept` says with what each. */
+static uint64_t keep_minimums(struct scheduler *scheduler, bool all) {
+        uint64_t used = 0;
+
+        list_for_each (entry, &scheduler->consumers)
+                used += container_of(entry, struct consumer, link)->leased;
+        list_for_each (entry, &scheduler->consumers) {
+                struct consumer *consumer = container_of(entry, struct consumer, link);
+                uint64_t more = consumer_demand(consumer) - consumer->leased;
+
+                consumer->kept = all || used + more <= scheduler_capacity(scheduler);
+                if (consumer->kept)
+                        used += more;
+        }
+        return used;
+}
+
+static bool within_minimum(const struct consumer *consumer) {
+        return consumer->held < consumer->job.max_held &&
+               consumer->leased + consumer->fresh <= consumer->minimum;
+}
+
+/* Would all slots of its next batch find room beside all that is leased? */
+static bool fits_really(const struct scheduler *scheduler, const struct consumer *consumer) {
+        struct slot_key key = {consumer->job.seed, consumer->next_first, consumer->next.epoch};
+        uint64_t used = scheduler->n_leased;
+
+        for (; key.index <= consumer->next_last; ++key.index) {
+                const struct slot *slot = slots_find(scheduler, key);
+
+                used += !slot || slot->leases == 0;
+        }
+        return used <= scheduler_capacity(scheduler);
+}
+
+static void grant_one(struct scheduler *scheduler) {
+        for (int holders = 1; holders >= 0; --holders)
+                list_for_each (entry, &scheduler->consumers) {
+                        struct consumer *consumer = container_of(entry, struct consumer, link);
+
+                        if ((consumer->leased > 0) != holders || !within_minimum(consumer) ||
+                            !fits_really(scheduler, consumer))
+                                continue;
+                        consumer->granted = consumer->due = true;
+                        return;
+                }
+}
+
+/* Rule 3 for one job: within its minimum always, beyond it while it fits and nobody waits to be let in. In a
+ * scarce ring nothing goes beyond. */
+static bool is_grantable(const struct scheduler *scheduler, const struct consumer *consumer, uint64_t used,
+                         uint64_t more, bool scarce) {
+        if (consumer->held >= consumer->job.max_held || (scarce && !within_minimum(consumer)))
+                return false;
+        return used + more + (more > 0 ? scheduler->awaited : 0) <= scheduler_capacity(scheduler);
+}
+
+/* Rules 3 and 4, in the order of waiting; see above. After every event. */
 void consumers_choose_due(struct scheduler *scheduler) {
-        uint64_t demand = consumers_demand(scheduler);
+        bool scarce = is_short(scheduler), any = false;
+        uint64_t used = keep_minimums(scheduler, !scarce);
         uint32_t rank = 0;
 
         list_for_each (entry, &scheduler->consumers) {
                 struct consumer *consumer = container_of(entry, struct consumer, link);
-                uint64_t before = consumer_demand(consumer), after = consumer->leased + consumer->fresh;
+                uint64_t before = consumer->kept ? consumer_demand(consumer) : consumer->leased;
+                uint64_t after = consumer->leased + consumer->fresh;
 
-                if (after < before)
+                if (after < before || (scheduler->sabotage & SCHEDULER_WITHOUT_LEASES))
                         after = before;
                 consumer->rank = rank++;
-                if (scheduler->sabotage & SCHEDULER_WITHOUT_LEASES)
-                        after = before;
-                consumer->granted = is_grantable(scheduler, consumer, demand, after - before);
+                consumer->granted = is_grantable(scheduler, consumer, used, after - before, scarce);
                 consumer->due = consumer->granted || (scheduler->sabotage & SCHEDULER_WITHOUT_DUE);
                 if (consumer->granted)
-                        demand += after - before;
+                        used += after - before;
+                any |= consumer->granted;
         }
+        if (scarce && !any)
+                grant_one(scheduler);
 }
 
 static void hold(struct consumer *consumer) {
@@ -293,7 +358,7 @@ static void lease(struct scheduler *scheduler, struct consumer *consumer, struct
         slot->delivered = true;
         if (consumer->leases[slot_number(scheduler, slot)]++ > 0)
                 return;
-        ++slot->leases;
+        scheduler->n_leased += slot->leases++ == 0;
         ++consumer->leased;
 }
 
@@ -332,8 +397,10 @@ static void unlease(struct scheduler *scheduler, struct consumer *consumer, stru
         if (--consumer->leases[slot_number(scheduler, slot)] > 0)
                 return;
         --consumer->leased;
-        if (--slot->leases == 0)
-                slots_settle(scheduler, slot);
+        if (--slot->leases > 0)
+                return;
+        --scheduler->n_leased;
+        slots_settle(scheduler, slot);
 }
 
 static void unlease_batch(struct scheduler *scheduler, struct consumer *consumer,

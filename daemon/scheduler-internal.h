@@ -9,6 +9,7 @@
 
 enum {
         SCHEDULER_HISTORY_MAX = 64, /* runs of slots remembered, about one per job; see scheduler-history.c */
+        SCHEDULER_POOL = 2 * SCHEDULER_CHUNKS_MAX + 2, /* see scheduler-chunks.c */
 };
 
 #define SCHEDULER_NONE  UINT32_MAX
@@ -38,19 +39,22 @@ struct slot {
         uint32_t rows;
         uint32_t rows_assigned;
         uint32_t rows_done;
-        uint32_t chunks; /* first chunk that is out, or SCHEDULER_NONE */
-        uint32_t leases; /* jobs that hold it */
-        bool lost;       /* FILLING, to be FREE once no chunk is out */
+        uint32_t chunks;   /* first chunk that is out, or SCHEDULER_NONE */
+        uint32_t returned; /* first range below rows_assigned to be handed out again, or SCHEDULER_NONE */
+        uint32_t leases;   /* jobs that hold it */
+        uint32_t stuck;    /* times quarantined and not returned */
+        bool lost;         /* FILLING, to be FREE or QUARANTINED once no chunk is out */
         bool delivered;
         struct consumer *wanted_by; /* in whose heap it is, or NULL */
         uint64_t wanted_for;        /* the number of the batch that job wants it for */
         uint32_t heap_at;
 };
 
+/* Rows of a slot that are out, or came back undone. */
 struct slot_chunk {
         uint32_t first;
         uint32_t rows;
-        uint32_t next; /* of the same slot, or of the unused ones */
+        uint32_t next; /* of the same slot, the returned ones in order; or of the unused ones */
 };
 
 struct held_batch {
@@ -72,6 +76,7 @@ struct consumer {
         uint64_t end, end_whole; /* the row where next's epoch ends for this job, and every later one */
         uint32_t missing;        /* slots of next that are not READY */
         uint32_t fresh;          /* slots of next that this job does not lease yet */
+        bool kept;               /* its minimum is kept for it; always, unless the ring is short */
         bool granted;            /* rule 3 and max_held let it have next now */
         bool due;                /* rule 4: the same, unless that rule is left out */
 
@@ -80,7 +85,7 @@ struct consumer {
         uint32_t held;    /* batches */
         uint64_t rows_delivered;
 
-        struct slot_key cursor; /* all it uses before is resident and given to workers whole */
+        struct slot_key cursor; /* all it uses before is resident and was given to workers whole */
         uint32_t *heap;         /* idle slots that this job wants first, the one it wants last on top */
         uint32_t n_heap;
 
@@ -112,7 +117,10 @@ struct scheduler {
         uint32_t *heads; /* slots by key */
         uint32_t mask;
         struct slot_chunk *chunks;
-        uint32_t unused;                    /* chunks that are not out */
+        uint32_t unused, n_unused;          /* chunks that are neither out nor returned */
+        uint32_t chunks_max;                /* SCHEDULER_CHUNKS_MAX; tests try less */
+        uint32_t n_out, n_out_long;         /* chunks; of these, with more than one row */
+        uint32_t n_quarantined, n_leased;   /* slots */
         struct scheduler_segment *segments; /* of the last delivery */
         struct history_run history[SCHEDULER_HISTORY_MAX];
         uint32_t n_history;
@@ -123,7 +131,8 @@ static inline bool slot_key_before(struct slot_key a, struct slot_key b) {
 }
 
 static inline bool slot_is_open(const struct slot *slot) {
-        return slot->state == SCHEDULER_SLOT_FILLING && !slot->lost && slot->rows_assigned < slot->rows;
+        return slot->state == SCHEDULER_SLOT_FILLING && !slot->lost &&
+               (slot->rows_assigned < slot->rows || slot->returned != SCHEDULER_NONE);
 }
 
 static inline bool slot_is_idle(const struct slot *slot) {
@@ -147,6 +156,9 @@ void slots_unsettle(struct scheduler *scheduler, struct slot *slot);
 struct slot *slots_take(struct scheduler *scheduler, uint64_t use);
 
 /* scheduler-chunks.c */
+void chunks_init(struct scheduler *scheduler, uint32_t chunks_max);
+void chunks_forget_returned(struct scheduler *scheduler, struct slot *slot);
+void chunks_give_up(struct scheduler *scheduler, struct slot *slot);
 void chunks_give_up_unwanted(struct scheduler *scheduler);
 
 /* scheduler-history.c */

@@ -5,7 +5,12 @@
  *
  *     FREE ──start──► FILLING ──ready──► READY ──take──► FREE (and started at once)
  *       ▲                │ drop: lost, or nobody wants it
- *       └────────────────┘
+ *       ├────────────────┤
+ *       └── QUARANTINED ◄┘ drop, if `stuck`; FREE ones come here too
+ *
+ * Quarantine is counted, not flagged, since a second worker can get stuck in the slot before it was given up.
+ * It shrinks the capacity from the call on, while the filling ends like any that lost a chunk: what others
+ * are still at has to come back first, because they write there too and the key has no second slot.
  *
  * A key is in at most one slot, and the hash finds it. A slot is in one list at most: `free`; `open` while
  * FILLING with rows that no worker has; what READY slots are in, scheduler-eviction.c tells. */
@@ -48,7 +53,7 @@ void slots_start(struct scheduler *scheduler, struct slot *slot, struct slot_key
         slot->key = key;
         slot->rows = left < scheduler->config.slot_rows ? (uint32_t)left : scheduler->config.slot_rows;
         slot->rows_assigned = slot->rows_done = 0;
-        slot->lost = slot->delivered = false;
+        slot->lost = slot->delivered = false; /* nothing is returned: slots_drop saw to that */
         slot->chain = *head;
         *head = slot_number(scheduler, slot);
         list_unlink(&slot->link);
@@ -64,13 +69,50 @@ void slots_ready(struct scheduler *scheduler, struct slot *slot) {
         slots_settle(scheduler, slot);
 }
 
+static void set_unused(struct scheduler *scheduler, struct slot *slot) {
+        list_unlink(&slot->link);
+        slot->state = slot->stuck > 0 ? SCHEDULER_SLOT_QUARANTINED : SCHEDULER_SLOT_FREE;
+        if (slot->state == SCHEDULER_SLOT_FREE)
+                list_append(&scheduler->free, &slot->link);
+}
+
 /* Forgets what is in it, or was being filled in. No chunk of it is out, nobody leases it. */
 void slots_drop(struct scheduler *scheduler, struct slot *slot) {
         bool was_ready = slot->state == SCHEDULER_SLOT_READY;
 
         unhash(scheduler, slot);
         slots_unsettle(scheduler, slot);
-        slot->state = SCHEDULER_SLOT_FREE;
-        list_append(&scheduler->free, &slot->link);
+        chunks_forget_returned(scheduler, slot);
+        set_unused(scheduler, slot);
         consumers_slot_dropped(scheduler, slot->key, was_ready);
+}
+
+int scheduler_slot_quarantine(struct scheduler *scheduler, uint32_t number) {
+        struct slot *slot = number < scheduler->config.slots ? &scheduler->slots[number] : NULL;
+
+        if (!slot || slot->state == SCHEDULER_SLOT_READY)
+                return SCHEDULER_E_UNKNOWN;
+        if (slot->stuck++ > 0)
+                return 0;
+        ++scheduler->n_quarantined;
+        if (slot->state == SCHEDULER_SLOT_FILLING)
+                chunks_give_up(scheduler, slot);
+        else
+                set_unused(scheduler, slot);
+        consumers_choose_due(scheduler);
+        return 0;
+}
+
+int scheduler_slot_return(struct scheduler *scheduler, uint32_t number) {
+        struct slot *slot = number < scheduler->config.slots ? &scheduler->slots[number] : NULL;
+
+        if (!slot || slot->stuck == 0)
+                return SCHEDULER_E_UNKNOWN;
+        if (--slot->stuck > 0)
+                return 0;
+        --scheduler->n_quarantined;
+        if (slot->state == SCHEDULER_SLOT_QUARANTINED)
+                set_unused(scheduler, slot);
+        consumers_choose_due(scheduler);
+        return 0;
 }

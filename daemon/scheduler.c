@@ -10,6 +10,9 @@
  *     rule 4, due          the same, and consumer_use
  *     rule 5, eviction     scheduler-eviction.c; what is filled next: scheduler-chunks.c
  *
+ * What becomes of the work of workers that fail is in scheduler-chunks.c, quarantine in scheduler-slots.c,
+ * and rule 3 in a ring that quarantine made too small for its jobs in scheduler-consumer.c.
+ *
  * After every event consumers_choose_due has said which jobs are due, and every idle slot is settled: spent,
  * or in the heap of the job that wants it first. Each event costs O(jobs + segments of a batch) steps, and
  * O(jobs + log slots) for a slot that is used again; attach and detach O(jobs x slots). Memory is taken at
@@ -21,25 +24,25 @@
 
 #include <errno.h>
 #include <inttypes.h>
+#include <stdio.h>
 #include <stdlib.h>
 
 static int allocate(struct scheduler *scheduler) {
         scheduler->slots = calloc(scheduler->config.slots, sizeof(*scheduler->slots));
         scheduler->segments = calloc(scheduler->config.slots, sizeof(*scheduler->segments));
         scheduler->heads = calloc((size_t)scheduler->mask + 1, sizeof(*scheduler->heads));
-        scheduler->chunks = calloc(SCHEDULER_CHUNKS_MAX, sizeof(*scheduler->chunks));
+        scheduler->chunks = calloc(SCHEDULER_POOL, sizeof(*scheduler->chunks));
         return scheduler->slots && scheduler->segments && scheduler->heads && scheduler->chunks ? 0 : -ENOMEM;
 }
 
 static void link_all(struct scheduler *scheduler) {
         for (uint32_t i = 0; i <= scheduler->mask; ++i)
                 scheduler->heads[i] = SCHEDULER_NONE;
-        for (uint32_t i = 0; i < SCHEDULER_CHUNKS_MAX; ++i)
-                scheduler->chunks[i].next = i + 1 < SCHEDULER_CHUNKS_MAX ? i + 1 : SCHEDULER_NONE;
+        chunks_init(scheduler, SCHEDULER_CHUNKS_MAX);
         for (uint32_t i = 0; i < scheduler->config.slots; ++i) {
                 struct slot *slot = &scheduler->slots[i];
 
-                slot->chunks = SCHEDULER_NONE;
+                slot->chunks = slot->returned = SCHEDULER_NONE;
                 list_init(&slot->link);
                 list_append(&scheduler->free, &slot->link);
         }
@@ -110,15 +113,19 @@ static int admit(const struct scheduler *scheduler, const struct consumer *newco
         uint64_t entitled = consumers_minimum(scheduler) + newcomer->job.ahead + newcomer->minimum;
         uint64_t demand = consumers_demand(scheduler) + newcomer->job.ahead;
         uint32_t capacity = scheduler_capacity(scheduler);
+        char quarantined[64];
 
         if (scheduler->sabotage & SCHEDULER_WITHOUT_ADMISSION)
                 return 0;
+        snprintf(quarantined, sizeof(quarantined), " (%u more in quarantine: a killed worker has not ended)",
+                 scheduler->n_quarantined);
         if (entitled > capacity)
                 return fault_set(
                         fault, SCHEDULER_E_FULL,
                         "the ring is full: the job needs %u slots, the jobs before it already need %" PRIu64
-                        " of %u; raise slots or ring to at least %" PRIu64 " slots, or end a job",
-                        newcomer->minimum, entitled - newcomer->minimum, capacity, entitled);
+                        " of %u%s; raise slots or ring to at least %" PRIu64 " slots, or end a job",
+                        newcomer->minimum, entitled - newcomer->minimum, capacity,
+                        scheduler->n_quarantined ? quarantined : "", entitled);
         if (demand + newcomer->minimum > capacity)
                 return fault_set(fault, SCHEDULER_E_LATER,
                                  "the job needs %u slots, the jobs before it already hold or need %" PRIu64
@@ -244,7 +251,9 @@ void scheduler_view_slot(const struct scheduler *scheduler, uint32_t slot, struc
         const struct slot *its = slot < scheduler->config.slots ? &scheduler->slots[slot] : NULL;
 
         *view = (struct scheduler_slot_view){.state = SCHEDULER_SLOT_FREE};
-        if (!its || its->state == SCHEDULER_SLOT_FREE)
+        if (its && its->stuck > 0)
+                view->state = SCHEDULER_SLOT_QUARANTINED; /* at once, whatever is still out */
+        if (!its || its->stuck > 0 || its->state == SCHEDULER_SLOT_FREE)
                 return;
         *view = (struct scheduler_slot_view){
                 .state = its->state,

@@ -67,7 +67,7 @@ struct scheduler_delivery {
 enum scheduler_error {
         SCHEDULER_E_FULL = 1, /* rule 2: the minimums alone fill the ring; fault has the numbers */
         SCHEDULER_E_LATER,    /* rule 2: the minimums fit, but jobs hold more than theirs just now */
-        SCHEDULER_E_UNKNOWN,  /* no such job, batch or chunk; nothing changed */
+        SCHEDULER_E_UNKNOWN,  /* no such job, batch, chunk or slot; nothing changed */
 };
 
 struct scheduler_counters {
@@ -83,6 +83,7 @@ enum scheduler_slot_state {
         SCHEDULER_SLOT_FREE,
         SCHEDULER_SLOT_FILLING,
         SCHEDULER_SLOT_READY,
+        SCHEDULER_SLOT_QUARANTINED, /* a worker that has not ended may write into it */
 };
 
 struct scheduler_slot_view {
@@ -134,6 +135,21 @@ int scheduler_chunk_done(struct scheduler *scheduler, uint32_t slot, uint32_t fi
  * once no other chunk of it is out. The caller detaches the jobs of that stream, or the rows are filled
  * again. */
 int scheduler_chunk_lost(struct scheduler *scheduler, uint32_t slot, uint32_t first, uint32_t rows);
+
+/* A chunk came back unfinished. Its first `done` rows are whole; if `suspect`, the next one stays out as a
+ * chunk (slot, first + done, 1) for the caller to have tried alone, and is reported like any chunk (split
+ * again with done 0 too); what follows goes back to the slot and is handed out again before rows that never
+ * were. done < rows, or SCHEDULER_E_UNKNOWN; never for lack of room. */
+int scheduler_chunk_split(struct scheduler *scheduler, uint32_t slot, uint32_t first, uint32_t rows,
+                          uint32_t done, bool suspect);
+
+/* A worker that was killed does not end and may still write into this slot. What is being filled into it is
+ * given up once no chunk of it is out, and begun anew in another slot; it counts for no capacity and is used
+ * for nothing until it was returned as often as it was quarantined. The stuck worker's chunks come back by
+ * being reported, with scheduler_chunk_lost or _split: right after this call, or right before it.
+ * SCHEDULER_E_UNKNOWN if the slot is READY, for then the chunk was reported as done. */
+int scheduler_slot_quarantine(struct scheduler *scheduler, uint32_t slot);
+int scheduler_slot_return(struct scheduler *scheduler, uint32_t slot);
 
 /* Actions: call each until it returns false, after every event. `rows_wanted` bounds the chunk (>= 1),
  * `workers` is how many share the work: a chunk of a batch somebody waits for is at most its open rows /

@@ -78,8 +78,9 @@ struct model_slot *model_find(struct model *model, struct model_key key) {
         for (uint32_t i = 0; i < model->config.slots; ++i) {
                 struct model_slot *slot = &model->slots[i];
 
-                if (slot->state != SCHEDULER_SLOT_FREE && slot->key.seed == key.seed &&
-                    slot->key.epoch == key.epoch && slot->key.index == key.index)
+                if ((slot->state == SCHEDULER_SLOT_FILLING || slot->state == SCHEDULER_SLOT_READY) &&
+                    slot->key.seed == key.seed && slot->key.epoch == key.epoch &&
+                    slot->key.index == key.index)
                         return slot;
         }
         return NULL;
@@ -103,6 +104,31 @@ uint64_t model_demand(const struct model *model) {
         for (uint32_t i = 0; i < model->n_jobs; ++i)
                 sum += demand_of(&model->jobs[i], model_leased(model, &model->jobs[i]));
         return sum;
+}
+
+uint32_t model_capacity(const struct model *model) {
+        uint32_t n = 0;
+
+        for (uint32_t i = 0; i < model->config.slots; ++i)
+                n += model->slots[i].stuck == 0;
+        return n;
+}
+
+bool model_is_short(const struct model *model) {
+        return model_capacity(model) < model->config.slots && model_demand(model) > model_capacity(model);
+}
+
+uint32_t model_count_rows(const struct model_slot *slot, enum model_row state) {
+        uint32_t n = 0;
+
+        for (uint32_t i = 0; i < slot->rows; ++i)
+                n += slot->row[i] == state;
+        return n;
+}
+
+bool model_is_open(const struct model_slot *slot) {
+        return slot->state == SCHEDULER_SLOT_FILLING && !slot->lost &&
+               model_count_rows(slot, MODEL_ROW_OPEN) > 0;
 }
 
 uint32_t model_slot_leases(const struct model *model, uint32_t slot) {
@@ -147,16 +173,67 @@ bool model_within_minimum(const struct model *model, const struct model_job *job
         return job->n_held < job->job.max_held && model_leased_with_next(model, job) <= job->minimum;
 }
 
+/* Would the job's next batch find room beside all slots that are leased, each counted once? */
+bool model_fits_really(struct model *model, const struct model_job *job) {
+        uint32_t used = 0;
+
+        for (uint32_t i = 0; i < model->config.slots; ++i)
+                used += model_slot_leases(model, i) > 0;
+        for (uint64_t k = 0; k * model->config.slot_rows < model->config.samples; ++k) {
+                struct model_key key = {job->job.seed, job->next.epoch, k};
+                const struct model_slot *slot = model_find(model, key);
+
+                used += model_covers(model, job, job->next, key) &&
+                        (!slot || model_slot_leases(model, (uint32_t)(slot - model->slots)) == 0);
+        }
+        return used <= model_capacity(model);
+}
+
+static void choose_due_while_short(struct model *model) {
+        uint32_t used = 0, due = 0;
+        bool kept[MODEL_JOBS_MAX];
+
+        for (uint32_t i = 0; i < model->n_jobs; ++i)
+                used += model_leased(model, &model->jobs[i]);
+        for (uint32_t i = 0; i < model->n_jobs; ++i) {
+                uint32_t leased = model_leased(model, &model->jobs[i]);
+                uint32_t more = demand_of(&model->jobs[i], leased) - leased;
+
+                kept[i] = used + more <= model_capacity(model);
+                used += kept[i] ? more : 0;
+        }
+        for (uint32_t i = 0; i < model->n_jobs; ++i) {
+                struct model_job *job = &model->jobs[i];
+                uint32_t more = kept[i] ? 0 : model_leased_with_next(model, job) - model_leased(model, job);
+
+                job->due = model_within_minimum(model, job) && used + more <= model_capacity(model);
+                used += job->due ? more : 0;
+                due += job->due;
+        }
+        for (int holders = 1; holders >= 0; --holders)
+                for (uint32_t i = 0; i < model->n_jobs && due == 0; ++i) {
+                        struct model_job *job = &model->jobs[i];
+
+                        job->due = (model_leased(model, job) > 0) == holders &&
+                                   model_within_minimum(model, job) && model_fits_really(model, job);
+                        due += job->due;
+                }
+}
+
 void model_choose_due(struct model *model) {
         uint64_t demand = model_demand(model);
 
+        if (model_is_short(model)) {
+                choose_due_while_short(model);
+                return;
+        }
         for (uint32_t i = 0; i < model->n_jobs; ++i) {
                 struct model_job *job = &model->jobs[i];
                 uint64_t more = demand_of(job, model_leased_with_next(model, job)) -
                                 demand_of(job, model_leased(model, job));
 
                 job->due = job->n_held < job->job.max_held &&
-                           (more == 0 || demand + more + model->awaited <= model->config.slots);
+                           (more == 0 || demand + more + model->awaited <= model_capacity(model));
                 if (job->due)
                         demand += more;
         }

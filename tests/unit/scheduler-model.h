@@ -11,6 +11,7 @@ enum {
         MODEL_JOBS_MAX = 6,
         MODEL_HELD_MAX = 6,
         MODEL_CHUNKS_MAX = 8,
+        MODEL_ROWS_MAX = 8,
 };
 
 #define MODEL_NEVER UINT64_MAX
@@ -36,17 +37,23 @@ struct model_job {
         struct model_held held[MODEL_HELD_MAX];
         uint32_t leases[MODEL_SLOTS_MAX];
         bool due;
+        bool tenacious;    /* gives a batch back only when it has the next */
         uint64_t patience; /* chunks finished while it waited for a batch within its minimum */
         uint32_t laziness; /* 0: releases at once; else in one of so many rounds */
+};
+
+enum model_row {
+        MODEL_ROW_OPEN, /* nobody has it */
+        MODEL_ROW_OUT,
+        MODEL_ROW_DONE,
 };
 
 struct model_slot {
         enum scheduler_slot_state state;
         struct model_key key;
         uint32_t rows;
-        uint32_t assigned;
-        uint32_t done;
-        uint32_t out;
+        enum model_row row[MODEL_ROWS_MAX];
+        uint32_t stuck;
         bool lost;
 };
 
@@ -65,6 +72,10 @@ uint32_t model_minimum(const struct scheduler_config *config, const struct posit
 uint32_t model_leased(const struct model *model, const struct model_job *job);
 uint32_t model_leased_with_next(const struct model *model, const struct model_job *job);
 uint64_t model_demand(const struct model *model);
+uint32_t model_capacity(const struct model *model);
+bool model_is_short(const struct model *model);
+uint32_t model_count_rows(const struct model_slot *slot, enum model_row state);
+bool model_is_open(const struct model_slot *slot);
 uint32_t model_slot_leases(const struct model *model, uint32_t slot);
 uint64_t model_distance(const struct model *model, const struct model_job *job, struct model_key key);
 uint64_t model_use(const struct model *model, struct model_key key);
@@ -75,5 +86,6 @@ bool model_is_idle(const struct model *model, uint32_t slot);
 bool model_is_ready(struct model *model, const struct model_job *job);
 uint32_t model_count_ready(struct model *model, const struct model_job *job);
 bool model_within_minimum(const struct model *model, const struct model_job *job);
+bool model_fits_really(struct model *model, const struct model_job *job);
 void model_choose_due(struct model *model);
 struct model_job *model_wait(struct model *model, struct model_job *job);

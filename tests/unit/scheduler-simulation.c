@@ -5,11 +5,17 @@
  * delivery is taken, idle workers get chunks, and then all that can be seen from outside is compared with the
  * model:
  *
- *   outcomes  every job gets exactly its batches in order, from READY slots that hold those rows; a slot has
- * one filling at a time, its rows go out once and in order; what is leased stays; if no chunk is out and
- * there is none, no job is left that could take a batch within its minimum; nobody waits for ever; in a
- * steady run fills are delivered; rules     who is admitted; who is granted a lease, and before whom; what is
- * filled first; what is evicted.
+ *   outcomes  every job gets exactly its batches in order, from READY slots that hold those rows, each
+ * reported done once in this filling; a slot has one filling at a time, a row is with one worker at a time,
+ *             the lowest that nobody has goes next; what is leased stays, what is in quarantine is not
+ * touched; if no chunk is out and there is none, no job is left that could take a batch within its minimum;
+ *             nobody waits for ever; in a steady run fills are delivered
+ *   rules     who is admitted; who is granted a lease, and before whom; what is filled first; what is
+ * evicted.
+ *
+ * Workers fail: chunks are lost or come back in parts, suspects go out alone, slots go into quarantine and
+ * come back, until the ring is short of what its jobs were promised. Some jobs never give back all they hold.
+ * In some lives the scheduler has room for hardly any chunks.
  *
  * The rules are left out of the comparison when one of them is left out of the scheduler on purpose, since
  * then the outcomes shall tell. The first breach ends a life. */
@@ -37,6 +43,7 @@ struct simulation {
         uint32_t workers;
         uint32_t next_id;
         uint64_t now;
+        uint64_t patience; /* chunks finished without a delivery, while a due batch waits in a short ring */
         struct scheduler_job awaited;      /* while model.awaited is not 0 */
         struct scheduler_counters counted; /* steady: at the end of the warm-up */
 };
@@ -100,6 +107,10 @@ static void check_segments(struct simulation *sim, const struct model_job *job,
                     segment->rows == 0 || segment->first + segment->rows > slot->rows)
                         breach(sim, "job %u was given other rows than %llu ...", job->job.id,
                                (unsigned long long)row);
+                for (uint32_t j = segment->first; j < segment->first + segment->rows; ++j)
+                        if (slot->row[j % MODEL_ROWS_MAX] != MODEL_ROW_DONE)
+                                breach(sim, "job %u was given row %u of slot %u, which nobody reported done",
+                                       job->job.id, j, segment->slot);
                 row += segment->rows;
         }
         if (row != delivery->position.row + delivery->position.rows)
@@ -118,8 +129,11 @@ static void check_turn(struct simulation *sim, const struct model_job *job) {
 static void take_delivery(struct simulation *sim, const struct scheduler_delivery *delivery) {
         struct model_job *job = find_job(&sim->model, delivery->job);
         struct model_held *held;
+        bool was_short = model_is_short(&sim->model);
 
         ++sim->result->deliveries;
+        sim->result->short_deliveries += was_short;
+        sim->patience = 0;
         if (!job || delivery->number != job->number || delivery->position.epoch != job->next.epoch ||
             delivery->position.row != job->next.row || delivery->position.rows != job->next.rows) {
                 breach(sim, "job %u got another batch than its next", delivery->job);
@@ -142,7 +156,8 @@ static void take_delivery(struct simulation *sim, const struct scheduler_deliver
         job->patience = 0;
         model_wait(&sim->model, job);
         model_choose_due(&sim->model);
-        if (!sim->options->outcomes_only && model_demand(&sim->model) > sim->model.config.slots)
+        if (!sim->options->outcomes_only && !was_short &&
+            model_demand(&sim->model) > model_capacity(&sim->model))
                 breach(sim, "rule 3: leases exceed the ring");
 }
 
@@ -165,8 +180,7 @@ static bool has_work(struct model *model, const struct model_job *job, bool to_b
 
                 if (!model_covers(model, job, job->next, key))
                         continue;
-                if (slot ? slot->state == SCHEDULER_SLOT_FILLING && !slot->lost && slot->assigned < slot->rows
-                         : to_be_had)
+                if (slot ? model_is_open(slot) : to_be_had)
                         return true;
         }
         return false;
@@ -200,8 +214,7 @@ static void check_beginning(struct simulation *sim, struct model_key key) {
         for (uint32_t i = 0; i < sim->model.config.slots; ++i) {
                 const struct model_slot *slot = &sim->model.slots[i];
 
-                if (use > 0 && slot->state == SCHEDULER_SLOT_FILLING && !slot->lost &&
-                    slot->assigned < slot->rows && model_use(&sim->model, slot->key) <= use)
+                if (use > 0 && model_is_open(slot) && model_use(&sim->model, slot->key) <= use)
                         breach(sim, "a slot was begun while slot %u had open rows", i);
         }
 }
@@ -251,8 +264,10 @@ static void start_filling(struct simulation *sim, const struct scheduler_chunk *
 
         if (model_find(&sim->model, key))
                 breach(sim, "a key is filled into a second slot");
-        if (slot->state == SCHEDULER_SLOT_FILLING || slot->out > 0)
+        if (slot->state == SCHEDULER_SLOT_FILLING)
                 breach(sim, "slot %u has two fillings", chunk->slot);
+        if (slot->stuck > 0)
+                breach(sim, "slot %u is filled, but in quarantine", chunk->slot);
         if (model_slot_leases(&sim->model, chunk->slot) > 0)
                 breach(sim, "slot %u was filled again while leased", chunk->slot);
         if (slot->state == SCHEDULER_SLOT_READY) {
@@ -264,10 +279,39 @@ static void start_filling(struct simulation *sim, const struct scheduler_chunk *
         slot->rows = left < sim->model.config.slot_rows ? (uint32_t)left : sim->model.config.slot_rows;
 }
 
+static uint32_t least_of(uint32_t a, uint32_t b) {
+        return a < b ? a : b;
+}
+
+/* The lowest rows that nobody has, as many as lie together and may be had. */
+static void check_rows(struct simulation *sim, const struct scheduler_chunk *chunk, uint32_t wanted) {
+        struct model_slot *slot = &sim->model.slots[chunk->slot];
+        uint32_t first = 0, run = 0, undone = slot->rows - model_count_rows(slot, MODEL_ROW_DONE);
+        uint32_t share = (undone + sim->workers - 1) / sim->workers;
+
+        while (first < slot->rows && slot->row[first] != MODEL_ROW_OPEN)
+                ++first;
+        while (first + run < slot->rows && slot->row[first + run] == MODEL_ROW_OPEN)
+                ++run;
+        if (slot->lost || chunk->first != first || chunk->rows == 0 || chunk->rows > run ||
+            chunk->row != slot->key.index * sim->model.config.slot_rows + chunk->first) {
+                breach(sim, "slot %u: not the rows that come next", chunk->slot);
+                return;
+        }
+        run = least_of(run, wanted);
+        if (chunk->rows > run)
+                breach(sim, "a chunk of %u rows is too large", chunk->rows);
+        if (model_use(&sim->model, slot->key) == 0)
+                run = least_of(run, share);
+        if (!sim->options->outcomes_only && chunk->rows != run)
+                breach(sim, "a chunk has %u rows, not %u", chunk->rows, run);
+        for (uint32_t i = 0; i < chunk->rows; ++i)
+                slot->row[first + i] = MODEL_ROW_OUT;
+}
+
 static void take_chunk(struct simulation *sim, const struct scheduler_chunk *chunk, uint32_t wanted) {
         struct model_slot *slot = &sim->model.slots[chunk->slot];
         struct model_key key = key_of(&sim->model.config, chunk);
-        uint32_t undone, share;
 
         ++sim->result->chunks;
         if (!sim->options->outcomes_only)
@@ -275,17 +319,7 @@ static void take_chunk(struct simulation *sim, const struct scheduler_chunk *chu
         if (slot->state != SCHEDULER_SLOT_FILLING || slot->key.seed != key.seed ||
             slot->key.epoch != key.epoch || slot->key.index != key.index)
                 start_filling(sim, chunk);
-        if (slot->lost || chunk->first != slot->assigned || chunk->rows == 0 ||
-            chunk->first + chunk->rows > slot->rows ||
-            chunk->row != key.index * sim->model.config.slot_rows + chunk->first)
-                breach(sim, "slot %u: not the rows that come next", chunk->slot);
-        undone = slot->rows - slot->done;
-        share = (undone + sim->workers - 1) / sim->workers;
-        if (chunk->rows > wanted ||
-            (!sim->options->outcomes_only && model_use(&sim->model, key) == 0 && chunk->rows > share))
-                breach(sim, "a chunk of %u rows is too large", chunk->rows);
-        slot->assigned += chunk->rows;
-        ++slot->out;
+        check_rows(sim, chunk, wanted);
         sim->model.chunks[sim->model.n_chunks++] = *chunk;
 }
 
@@ -294,43 +328,99 @@ static void give_up_unwanted(struct simulation *sim) {
         for (uint32_t i = 0; i < sim->model.config.slots; ++i) {
                 struct model_slot *slot = &sim->model.slots[i];
 
-                if (slot->state == SCHEDULER_SLOT_FILLING && slot->out == 0 &&
-                    (slot->lost ||
-                     (slot->assigned < slot->rows && model_use(&sim->model, slot->key) == MODEL_NEVER)))
-                        slot->state = SCHEDULER_SLOT_FREE;
+                if (slot->state == SCHEDULER_SLOT_FILLING && model_count_rows(slot, MODEL_ROW_OUT) == 0 &&
+                    (slot->lost || (model_is_open(slot) && model_use(&sim->model, slot->key) == MODEL_NEVER)))
+                        slot->state = slot->stuck > 0 ? SCHEDULER_SLOT_QUARANTINED : SCHEDULER_SLOT_FREE;
         }
 }
 
-static void end_chunk(struct simulation *sim, bool lost) {
-        uint32_t i = between(sim, 0, sim->model.n_chunks - 1);
-        struct scheduler_chunk chunk = sim->model.chunks[i];
-        struct model_slot *slot = &sim->model.slots[chunk.slot];
-        int r;
+enum chunk_end {
+        CHUNK_DONE,
+        CHUNK_LOST,
+        CHUNK_SPLIT,
+};
 
-        sim->model.chunks[i] = sim->model.chunks[--sim->model.n_chunks];
-        --slot->out;
-        if (lost) {
-                slot->lost = true;
-                r = scheduler_chunk_lost(sim->scheduler, chunk.slot, chunk.first, chunk.rows);
-        } else {
-                slot->done += chunk.rows;
-                if (slot->done == slot->rows)
-                        slot->state = SCHEDULER_SLOT_READY;
-                r = scheduler_chunk_done(sim->scheduler, chunk.slot, chunk.first, chunk.rows);
+/* What became of `rows` of a chunk. */
+static void set_rows(struct simulation *sim, const struct scheduler_chunk *chunk, uint32_t first,
+                     uint32_t rows, enum model_row state) {
+        struct model_slot *slot = &sim->model.slots[chunk->slot];
+
+        for (uint32_t i = chunk->first + first; i < chunk->first + first + rows; ++i) {
+                if (slot->row[i] != MODEL_ROW_OUT)
+                        breach(sim, "row %u of slot %u came back, but was not out", i, chunk->slot);
+                slot->row[i] = state;
         }
-        if (r != 0)
-                breach(sim, "a chunk that is out is unknown");
-        give_up_unwanted(sim);
+}
+
+static int split_chunk(struct simulation *sim, struct scheduler_chunk chunk) {
+        uint32_t done = between(sim, 0, chunk.rows - 1);
+        bool suspect = chance(sim, 2);
+        struct scheduler_chunk its = chunk;
+
+        ++sim->result->splits;
+        set_rows(sim, &chunk, 0, done, MODEL_ROW_DONE);
+        set_rows(sim, &chunk, done, chunk.rows - done, MODEL_ROW_OPEN);
+        if (suspect) {
+                its.first += done;
+                its.row += done;
+                its.rows = 1;
+                sim->model.slots[chunk.slot].row[its.first] = MODEL_ROW_OUT;
+                sim->model.chunks[sim->model.n_chunks++] = its;
+        }
+        return scheduler_chunk_split(sim->scheduler, chunk.slot, chunk.first, chunk.rows, done, suspect);
+}
+
+static int finish_chunk(struct simulation *sim, struct scheduler_chunk chunk) {
+        struct model_slot *slot = &sim->model.slots[chunk.slot];
+
+        set_rows(sim, &chunk, 0, chunk.rows, MODEL_ROW_DONE);
+        if (!slot->lost && model_count_rows(slot, MODEL_ROW_DONE) == slot->rows)
+                slot->state = SCHEDULER_SLOT_READY;
+        return scheduler_chunk_done(sim->scheduler, chunk.slot, chunk.first, chunk.rows);
+}
+
+/* Everybody's patience, after a chunk was finished. */
+static void run_out_of_patience(struct simulation *sim) {
+        bool is_short = model_is_short(&sim->model), due = false;
+
         for (uint32_t j = 0; j < sim->model.n_jobs; ++j) {
                 struct model_job *job = &sim->model.jobs[j];
 
-                if (lost || !model_within_minimum(&sim->model, job))
+                due |= job->due;
+                if (is_short || !model_within_minimum(&sim->model, job))
                         job->patience = 0;
                 else if (++job->patience > PATIENCE_MAX)
                         breach(sim, "job %u starves", job->job.id);
                 if (job->patience > sim->result->patience)
                         sim->result->patience = job->patience;
         }
+        if (!is_short || !due)
+                sim->patience = 0;
+        else if (++sim->patience > PATIENCE_MAX)
+                breach(sim, "the ring is short, and nobody is served");
+}
+
+static void end_chunk(struct simulation *sim, uint32_t i, enum chunk_end how) {
+        struct scheduler_chunk chunk = sim->model.chunks[i];
+        int r;
+
+        sim->model.chunks[i] = sim->model.chunks[--sim->model.n_chunks];
+        if (how == CHUNK_DONE) {
+                r = finish_chunk(sim, chunk);
+        } else if (how == CHUNK_SPLIT) {
+                r = split_chunk(sim, chunk);
+        } else {
+                set_rows(sim, &chunk, 0, chunk.rows, MODEL_ROW_OPEN);
+                sim->model.slots[chunk.slot].lost = true;
+                r = scheduler_chunk_lost(sim->scheduler, chunk.slot, chunk.first, chunk.rows);
+        }
+        if (r != 0)
+                breach(sim, "a chunk that is out is unknown");
+        give_up_unwanted(sim);
+        if (how == CHUNK_DONE)
+                run_out_of_patience(sim);
+        for (uint32_t j = 0; how == CHUNK_LOST && j < sim->model.n_jobs; ++j)
+                sim->model.jobs[j].patience = 0;
 }
 
 /* ---- jobs ---- */
@@ -360,9 +450,9 @@ static int expected_admission(const struct simulation *sim, uint32_t minimum) {
 
         for (uint32_t i = 0; i < sim->model.n_jobs; ++i)
                 entitled += sim->model.jobs[i].minimum;
-        if (entitled > sim->model.config.slots)
+        if (entitled > model_capacity(&sim->model))
                 return SCHEDULER_E_FULL;
-        return model_demand(&sim->model) + minimum > sim->model.config.slots ? SCHEDULER_E_LATER : 0;
+        return model_demand(&sim->model) + minimum > model_capacity(&sim->model) ? SCHEDULER_E_LATER : 0;
 }
 
 /* A job that has to wait is announced, or gives up. */
@@ -394,6 +484,7 @@ static void attach(struct simulation *sim) {
         *its = (struct model_job){.job = job, .minimum = minimum};
         its->next = position_first(&job.plan, job.start_epoch, job.start_row);
         its->laziness = chance(sim, 2) ? 0 : between(sim, 1, 4);
+        its->tenacious = !sim->options->steady && job.max_held > 1 && chance(sim, 2);
 }
 
 static void detach(struct simulation *sim) {
@@ -429,21 +520,68 @@ static void release_some(struct simulation *sim) {
         for (uint32_t i = 0; i < n; ++i) {
                 struct model_job *job = find_job(&sim->model, ids[i]);
 
-                if (job->n_held > 0 && (job->laziness == 0 || chance(sim, 2 * job->laziness)))
+                if (job->n_held > job->tenacious && (job->laziness == 0 || chance(sim, 2 * job->laziness)))
                         release(sim, job);
         }
+}
+
+/* A worker dies for good while at chunk `i`, or, since its end and its chunk are two reports, the other way
+ * round. */
+static void quarantine(struct simulation *sim) {
+        uint32_t i = between(sim, 0, sim->model.n_chunks - 1), number = sim->model.chunks[i].slot;
+        struct model_slot *slot = &sim->model.slots[number];
+        uint32_t largest = 0;
+        bool lost_first = chance(sim, 3);
+
+        for (uint32_t j = 0; j < sim->model.n_jobs; ++j)
+                if (sim->model.jobs[j].minimum > largest)
+                        largest = sim->model.jobs[j].minimum;
+        if (model_capacity(&sim->model) <= largest && !chance(sim, 4))
+                return;
+        ++sim->result->quarantines;
+        if (lost_first)
+                end_chunk(sim, i, CHUNK_LOST);
+        if (scheduler_slot_quarantine(sim->scheduler, number) != 0)
+                breach(sim, "slot %u could not be put into quarantine", number);
+        ++slot->stuck;
+        if (slot->state == SCHEDULER_SLOT_FILLING)
+                slot->lost = true;
+        else
+                slot->state = SCHEDULER_SLOT_QUARANTINED;
+        if (!lost_first)
+                end_chunk(sim, i, chance(sim, 2) ? CHUNK_LOST : CHUNK_SPLIT);
+}
+
+static void end_quarantine(struct simulation *sim) {
+        uint32_t number = between(sim, 0, sim->model.config.slots - 1);
+        struct model_slot *slot = &sim->model.slots[number];
+
+        if (scheduler_slot_return(sim->scheduler, number) != (slot->stuck > 0 ? 0 : SCHEDULER_E_UNKNOWN))
+                breach(sim, "slot %u returned wrongly", number);
+        if (slot->stuck > 0 && --slot->stuck == 0 && slot->state == SCHEDULER_SLOT_QUARANTINED)
+                slot->state = SCHEDULER_SLOT_FREE;
 }
 
 /* What was never given: nothing may change, which check_views sees. */
 static void talk_nonsense(struct simulation *sim) {
         const struct model_job *job = sim->model.n_jobs > 0 ? &sim->model.jobs[0] : NULL;
+        const struct scheduler_chunk *chunk = &sim->model.chunks[0];
 
         if (scheduler_release(sim->scheduler, sim->next_id + 1, 0, ++sim->now) != SCHEDULER_E_UNKNOWN ||
             scheduler_detach(sim->scheduler, sim->next_id + 1) != SCHEDULER_E_UNKNOWN ||
             scheduler_chunk_done(sim->scheduler, 0, 0, sim->model.config.slot_rows + 1) !=
                     SCHEDULER_E_UNKNOWN ||
-            scheduler_chunk_lost(sim->scheduler, sim->model.config.slots, 0, 1) != SCHEDULER_E_UNKNOWN)
+            scheduler_chunk_lost(sim->scheduler, sim->model.config.slots, 0, 1) != SCHEDULER_E_UNKNOWN ||
+            scheduler_slot_quarantine(sim->scheduler, sim->model.config.slots) != SCHEDULER_E_UNKNOWN)
                 breach(sim, "nonsense was accepted");
+        if (sim->model.n_chunks > 0 &&
+            scheduler_chunk_split(sim->scheduler, chunk->slot, chunk->first, chunk->rows, chunk->rows,
+                                  false) != SCHEDULER_E_UNKNOWN)
+                breach(sim, "a chunk came back unfinished, but whole");
+        for (uint32_t i = 0; i < sim->model.config.slots; ++i)
+                if (sim->model.slots[i].state == SCHEDULER_SLOT_READY &&
+                    scheduler_slot_quarantine(sim->scheduler, i) != SCHEDULER_E_UNKNOWN)
+                        breach(sim, "a READY slot was put into quarantine");
         if (job &&
             scheduler_release(sim->scheduler, job->job.id, job->number, ++sim->now) != SCHEDULER_E_UNKNOWN)
                 breach(sim, "a batch of the future was released");
@@ -461,11 +599,11 @@ static void check_views(struct simulation *sim) {
                 struct scheduler_slot_view view;
 
                 scheduler_view_slot(sim->scheduler, i, &view);
-                if (view.state != slot->state)
+                if (view.state != (slot->stuck > 0 ? SCHEDULER_SLOT_QUARANTINED : slot->state))
                         breach(sim, "slot %u is in state %d, not %d", i, (int)view.state, (int)slot->state);
-                if (slot->state == SCHEDULER_SLOT_FREE)
+                if (slot->state == SCHEDULER_SLOT_FREE || slot->stuck > 0)
                         continue;
-                if (view.rows != slot->rows || view.rows_done != slot->done ||
+                if (view.rows != slot->rows || view.rows_done != model_count_rows(slot, MODEL_ROW_DONE) ||
                     view.leases != model_slot_leases(&sim->model, i) || view.index != slot->key.index)
                         breach(sim, "slot %u is not what it should be", i);
         }
@@ -481,6 +619,10 @@ static void check_views(struct simulation *sim) {
                     view.waiting != (job->due && !model_is_ready(&sim->model, job)))
                         breach(sim, "job %u: waiting is %d", job->job.id, view.waiting);
         }
+}
+
+static bool could_take(struct model *model, const struct model_job *job) {
+        return model_within_minimum(model, job) && (!model_is_short(model) || model_fits_really(model, job));
 }
 
 static void pump(struct simulation *sim) {
@@ -499,10 +641,19 @@ static void pump(struct simulation *sim) {
                         take_chunk(sim, &chunk, wanted);
         }
         for (uint32_t i = 0; i < sim->model.n_jobs; ++i)
-                if (sim->model.n_chunks == 0 && model_within_minimum(&sim->model, &sim->model.jobs[i]))
+                if (sim->model.n_chunks == 0 && could_take(&sim->model, &sim->model.jobs[i]))
                         breach(sim, "no progress: job %u could take a batch, and nobody works",
                                sim->model.jobs[i].job.id);
         check_views(sim);
+}
+
+static void fail_or_finish(struct simulation *sim) {
+        uint32_t dice = between(sim, 0, 99), i = between(sim, 0, sim->model.n_chunks - 1);
+
+        if (dice < 2)
+                quarantine(sim);
+        else
+                end_chunk(sim, i, dice < 4 ? CHUNK_LOST : dice < 25 ? CHUNK_SPLIT : CHUNK_DONE);
 }
 
 static void random_event(struct simulation *sim) {
@@ -512,14 +663,14 @@ static void random_event(struct simulation *sim) {
                 attach(sim);
         else if (dice < 5 && sim->model.n_jobs > 0)
                 detach(sim);
-        else if (dice < 6 && sim->model.n_chunks > 0)
-                end_chunk(sim, true);
         else if (dice < 8)
                 talk_nonsense(sim);
-        else if (dice < 45)
+        else if (dice < 42)
                 release_some(sim);
+        else if (dice < 45)
+                end_quarantine(sim);
         else if (sim->model.n_chunks > 0)
-                end_chunk(sim, false);
+                fail_or_finish(sim);
 }
 
 /* Bound by the workers: jobs release between any two chunks, the lazy ones less often. */
@@ -527,7 +678,7 @@ static void steady_event(struct simulation *sim) {
         if (sim->result->events % 2 == 0)
                 release_some(sim);
         else if (sim->model.n_chunks > 0)
-                end_chunk(sim, false);
+                end_chunk(sim, between(sim, 0, sim->model.n_chunks - 1), CHUNK_DONE);
 }
 
 static void begin(struct simulation *sim) {
@@ -542,6 +693,8 @@ static void begin(struct simulation *sim) {
                 return;
         }
         sim->scheduler->sabotage = sim->options->sabotage;
+        if (!sim->options->steady && chance(sim, 3))
+                chunks_init(sim->scheduler, between(sim, 1, 4));
         for (uint32_t i = 0; sim->options->steady && i < MODEL_JOBS_MAX; ++i)
                 attach(sim);
 }

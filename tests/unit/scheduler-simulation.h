@@ -13,7 +13,7 @@ struct simulation_options {
         uint64_t seed;
         uint32_t events;
         unsigned sabotage; /* enum scheduler_sabotage */
-        bool steady; /* jobs attach at the start and stay, nothing is lost; they consume what they get */
+        bool steady; /* jobs attach at the start and stay, no worker fails; they consume what they get */
         bool outcomes_only; /* what a user would notice, not how it came: no check of rules by the model */
 };
 
@@ -23,6 +23,8 @@ struct simulation_result {
         uint32_t deliveries;
         uint32_t chunks;
         uint32_t evictions;
+        uint32_t splits, quarantines;
+        uint32_t short_deliveries;    /* while the ring had fewer slots than the jobs were promised */
         uint64_t filled, undelivered; /* slots; steady: after the first quarter */
         uint64_t patience;            /* the longest, in chunks finished */
 };

@@ -3,7 +3,8 @@
 
 /* The scheduler: random lives against the model, each of the five rules left out in turn (which must show in
  * what jobs get, or the rule would not be needed), the bound of rule 1 against counting, how much sharing
- * saves, how large chunks are, what misuse does. Throughput is printed, not judged. */
+ * saves, how large chunks are, what becomes of chunks of workers that fail, what misuse does. Throughput is
+ * printed, not judged. */
 
 #include "base/clock.h"
 #include "base/fault.h"
@@ -50,6 +51,9 @@ static struct simulation_result live(struct lives lives) {
                 sum.deliveries += one.deliveries;
                 sum.chunks += one.chunks;
                 sum.evictions += one.evictions;
+                sum.splits += one.splits;
+                sum.quarantines += one.quarantines;
+                sum.short_deliveries += one.short_deliveries;
                 sum.filled += one.filled;
                 sum.undelivered += one.undelivered;
                 sum.patience = one.patience > sum.patience ? one.patience : sum.patience;
@@ -72,6 +76,10 @@ START_TEST(test_random_lives) {
         struct simulation_result result = live((struct lives){1, n, 0, 1000, false, false});
 
         tell("random lives", &result);
+        printf("# random lives: %u chunks came back in parts, %u slots went into quarantine, %u deliveries "
+               "in "
+               "a ring that was short\n",
+               result.splits, result.quarantines, result.short_deliveries);
         ck_assert_str_eq(result.breach, "");
         ck_assert_uint_ge(result.events, n * 750);
         ck_assert_uint_ge(result.deliveries, result.events / 10);
@@ -320,6 +328,186 @@ START_TEST(test_lost_chunk) {
 }
 END_TEST
 
+static void expect_chunk(struct scheduler *scheduler, uint32_t wanted, uint32_t first, uint32_t rows) {
+        struct scheduler_chunk chunk;
+
+        ck_assert(scheduler_next_chunk(scheduler, wanted, 1, &chunk));
+        ck_assert_uint_eq(chunk.slot, 0);
+        ck_assert_uint_eq(chunk.first, first);
+        ck_assert_uint_eq(chunk.rows, rows);
+        ck_assert_uint_eq(chunk.row, first);
+}
+
+START_TEST(test_split) {
+        struct scheduler *scheduler = ring(2, 16, 32);
+        struct scheduler_job job = plain_job(1, 0, 32, 16);
+        struct scheduler_slot_view view;
+
+        ck_assert_int_eq(scheduler_attach(scheduler, &job, 0, NULL), 0);
+        expect_chunk(scheduler, 6, 0, 6);
+        expect_chunk(scheduler, 4, 6, 4);
+        ck_assert_int_eq(scheduler_chunk_split(scheduler, 0, 0, 6, 6, false), SCHEDULER_E_UNKNOWN);
+        ck_assert_int_eq(scheduler_chunk_split(scheduler, 0, 0, 5, 0, false), SCHEDULER_E_UNKNOWN);
+        ck_assert_int_eq(scheduler_chunk_split(scheduler, 0, 0, 6, 2, true),
+                         0); /* 2 is out, 3 to 5 are back */
+        expect_chunk(scheduler, 1, 3, 1);
+        ck_assert_int_eq(scheduler_chunk_split(scheduler, 0, 3, 1, 0, false), 0);
+        expect_chunk(scheduler, 2, 3, 2);
+        ck_assert_int_eq(scheduler_chunk_split(scheduler, 0, 6, 4, 0, false),
+                         0); /* joins 10 to 15 and row 5 */
+        expect_chunk(scheduler, 100, 5, 11);
+        ck_assert_int_eq(scheduler_chunk_done(scheduler, 0, 5, 11), 0);
+        ck_assert_int_eq(scheduler_chunk_done(scheduler, 0, 3, 2), 0);
+        ck_assert_int_eq(scheduler_chunk_split(scheduler, 0, 2, 1, 0, true), 0); /* again */
+        scheduler_view_slot(scheduler, 0, &view);
+        ck_assert_int_eq(view.state, SCHEDULER_SLOT_FILLING);
+        ck_assert_uint_eq(view.rows_done, 15);
+        ck_assert_int_eq(scheduler_chunk_done(scheduler, 0, 2, 1), 0);
+        scheduler_view_slot(scheduler, 0, &view);
+        ck_assert_int_eq(view.state, SCHEDULER_SLOT_READY);
+        scheduler_free(scheduler);
+}
+END_TEST
+
+/* Takes a chunk of one row per letter; then they are done ('d') or come back undone ('b'). */
+static void leave_ranges(struct scheduler *scheduler, const char *back) {
+        struct scheduler_chunk out[8];
+
+        for (uint32_t i = 0; back[i]; ++i)
+                ck_assert(scheduler_next_chunk(scheduler, 1, 0, &out[i]));
+        for (uint32_t i = 0; back[i]; ++i)
+                ck_assert_int_eq(
+                        back[i] == 'b'
+                                ? scheduler_chunk_split(scheduler, out[i].slot, out[i].first, 1, 0, false)
+                                : scheduler_chunk_done(scheduler, out[i].slot, out[i].first, 1),
+                        0);
+}
+
+/* Four chunks at most, hence ten entries; three ranges take three of them. Two long chunks and what becomes
+ * of them fit beside, a third would not. */
+START_TEST(test_full_pool) {
+        struct scheduler *scheduler = ring(8, 16, 64);
+        struct scheduler_job job = plain_job(1, 1, 64, 16);
+        struct scheduler_chunk chunk, out[8];
+        struct scheduler_delivery delivery;
+        struct scheduler_counters counters;
+        uint32_t n = 0;
+
+        chunks_init(scheduler, 4);
+        job.max_held = 1;
+        ck_assert_int_eq(scheduler_attach(scheduler, &job, 0, NULL), 0);
+        ck_assert(scheduler_next_chunk(scheduler, 16, 0, &chunk));
+        ck_assert_int_eq(scheduler_chunk_done(scheduler, chunk.slot, chunk.first, chunk.rows), 0);
+        ck_assert(scheduler_next_delivery(scheduler, 0, &delivery)); /* all else is prefetch, and can wait */
+        leave_ranges(scheduler, "bdbd");                             /* rows 0 and 2 */
+        leave_ranges(scheduler, "bbbd");                             /* rows 0, 2 and 4 */
+        job.id = job.seed = 2;
+        ck_assert_int_eq(scheduler_attach(scheduler, &job, 0, NULL), 0);
+        while (n < 8 && scheduler_next_chunk(scheduler, 3, 0, &out[n]))
+                ++n;
+        for (uint32_t i = 0; i < n; ++i)
+                ck_assert_int_eq(scheduler_chunk_split(scheduler, out[i].slot, out[i].first, 3, 1, true), 0);
+        ck_assert_uint_eq(n, 2);
+        for (uint32_t i = 0; i < n; ++i)
+                ck_assert_int_eq(scheduler_chunk_done(scheduler, out[i].slot, out[i].first + 1, 1), 0);
+        while (scheduler_next_chunk(scheduler, 16, 1, &chunk))
+                ck_assert_int_eq(scheduler_chunk_done(scheduler, chunk.slot, chunk.first, chunk.rows), 0);
+        scheduler_counters(scheduler, &counters);
+        ck_assert_uint_eq(counters.rows_prepared, 8 * 16); /* the whole ring */
+        ck_assert(scheduler_next_delivery(scheduler, 0, &delivery));
+        ck_assert_uint_eq(delivery.job, 2);
+        scheduler_free(scheduler);
+}
+END_TEST
+
+START_TEST(test_quarantine) {
+        struct scheduler *scheduler = ring(3, 4, 8);
+        struct scheduler_job job = plain_job(1, 0, 8, 4);
+        struct scheduler_chunk stuck, other, again;
+        struct scheduler_slot_view view;
+        struct fault fault;
+
+        ck_assert_int_eq(scheduler_attach(scheduler, &job, 0, NULL), 0);
+        ck_assert(scheduler_next_chunk(scheduler, 2, 1, &stuck));
+        ck_assert(scheduler_next_chunk(scheduler, 2, 1, &other));
+        ck_assert_int_eq(scheduler_slot_return(scheduler, stuck.slot), SCHEDULER_E_UNKNOWN);
+        ck_assert_int_eq(scheduler_slot_quarantine(scheduler, stuck.slot), 0);
+        ck_assert_int_eq(scheduler_chunk_lost(scheduler, stuck.slot, stuck.first, stuck.rows), 0);
+        ck_assert_uint_eq(scheduler_capacity(scheduler), 2);
+        scheduler_view_slot(scheduler, stuck.slot, &view);
+        ck_assert_int_eq(view.state, SCHEDULER_SLOT_QUARANTINED);
+        ck_assert_int_eq(scheduler_slot_quarantine(scheduler, other.slot), 0); /* the other one, too */
+        ck_assert_int_eq(scheduler_chunk_lost(scheduler, other.slot, other.first, other.rows), 0);
+        ck_assert_uint_eq(scheduler_capacity(scheduler), 2);
+        ck_assert(scheduler_next_chunk(scheduler, 4, 1, &again)); /* from the first row, elsewhere */
+        ck_assert_uint_eq(again.row, 0);
+        ck_assert_uint_ne(again.slot, stuck.slot);
+        job.id = 2;
+        ck_assert_int_eq(scheduler_attach(scheduler, &job, 0, &fault), SCHEDULER_E_FULL);
+        ck_assert_ptr_nonnull(strstr(fault.text, "2 of 2 (1 more in quarantine"));
+        ck_assert_int_eq(scheduler_slot_return(scheduler, stuck.slot), 0);
+        ck_assert_uint_eq(scheduler_capacity(scheduler), 2);
+        ck_assert_int_eq(scheduler_slot_return(scheduler, stuck.slot), 0);
+        ck_assert_uint_eq(scheduler_capacity(scheduler), 3);
+        scheduler_view_slot(scheduler, stuck.slot, &view);
+        ck_assert_int_eq(view.state, SCHEDULER_SLOT_FREE);
+        scheduler_free(scheduler);
+}
+END_TEST
+
+static const struct {
+        uint32_t slots, jobs, seeds, quarantined;
+} short_rings[] = {
+        {4, 2, 2, 1}, /* one slot each, and one for whose turn it is */
+        {8, 4, 4, 3}, /* the same */
+        {8, 4, 1, 6}, /* together in one stream: what they share, and the next */
+        {16, 8, 1, 14},
+};
+
+/* Jobs that give a batch back only when they have the next, in a ring that becomes too small for them when
+ * each has got one. */
+START_TEST(test_short_ring) {
+        struct scheduler *scheduler = ring(short_rings[_i].slots, 4, 64);
+        struct scheduler_delivery delivery;
+        struct scheduler_chunk chunk;
+        uint64_t least = 1000, got[8] = {0};
+
+        for (uint32_t i = 0; i < short_rings[_i].jobs; ++i) {
+                struct scheduler_job job = plain_job(i, i % short_rings[_i].seeds, 64, 4);
+
+                job.max_held = 2;
+                must(scheduler_attach(scheduler, &job, 0, NULL) == 0);
+        }
+        for (uint32_t n = 0; n < short_rings[_i].jobs;) {
+                if (scheduler_next_delivery(scheduler, 0, &delivery) && ++n > 0)
+                        continue;
+                must(scheduler_next_chunk(scheduler, 4, 1, &chunk));
+                must(scheduler_chunk_done(scheduler, chunk.slot, chunk.first, chunk.rows) == 0);
+        }
+        for (uint32_t i = 0; i < short_rings[_i].quarantined; ++i) { /* a worker gets stuck in each */
+                must(scheduler_next_chunk(scheduler, 1, 1, &chunk));
+                must(scheduler_slot_quarantine(scheduler, chunk.slot) == 0);
+                must(scheduler_chunk_lost(scheduler, chunk.slot, chunk.first, chunk.rows) == 0);
+        }
+        for (uint32_t step = 0; step < 4000; ++step) {
+                if (scheduler_next_delivery(scheduler, 0, &delivery)) {
+                        got[delivery.job] = delivery.number + 1;
+                        if (delivery.number > 0)
+                                must(scheduler_release(scheduler, delivery.job, delivery.number - 1, 0) == 0);
+                } else if (scheduler_next_chunk(scheduler, 4, 1, &chunk)) {
+                        must(scheduler_chunk_done(scheduler, chunk.slot, chunk.first, chunk.rows) == 0);
+                }
+        }
+        for (uint32_t i = 0; i < short_rings[_i].jobs; ++i)
+                least = got[i] < least ? got[i] : least;
+        printf("# %u jobs of %u seeds, %u of %u slots in quarantine: at least %llu batches each\n",
+               short_rings[_i].jobs, short_rings[_i].seeds, short_rings[_i].quarantined,
+               short_rings[_i].slots, (unsigned long long)least);
+        ck_assert_uint_ge(least, 100);
+        scheduler_free(scheduler);
+}
+END_TEST
+
 START_TEST(test_admission) {
         struct scheduler *scheduler = ring(5, 64, 1000);
         struct scheduler_job job = plain_job(1, 0, 1000, 64);
@@ -483,6 +671,10 @@ static Suite *suite(void) {
         tcase_add_test(steps, test_chunk_sizes);
         tcase_add_test(steps, test_epoch_border);
         tcase_add_test(steps, test_lost_chunk);
+        tcase_add_test(steps, test_split);
+        tcase_add_test(steps, test_full_pool);
+        tcase_add_test(steps, test_quarantine);
+        tcase_add_loop_test(steps, test_short_ring, 0, sizeof(short_rings) / sizeof(short_rings[0]));
         tcase_add_test(steps, test_admission);
         tcase_add_test(steps, test_admission_waits_for_what_others_hold);
         tcase_add_test(steps, test_bad_config);
