@@ -55,7 +55,7 @@ static int view_init_field(struct view *view, uint32_t index, const struct messa
         if (!size || (from->order == SCHEMA_CHANNELS_LAST && from->n_shape != 3))
                 return -EPROTO;
         for (uint32_t i = 0; i < from->n_shape; i++) {
-                if (!from->shape[i] || !number_multiply_u64(bytes, from->shape[i], &bytes))
+                if (!number_multiply_u64(bytes, from->shape[i], &bytes))
                         return -EPROTO;
                 field->shape[i] = from->shape[i];
         }

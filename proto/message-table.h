@@ -28,6 +28,7 @@ enum {
         MESSAGE_SEGMENTS_MAX = 512,
         MESSAGE_RELEASES_MAX = 512,
         MESSAGE_CHUNKS_MAX = 64,
+        MESSAGE_CONDEMNED_MAX = 512,
         MESSAGE_SLOTS_MAX = 1 << 20,
 };
 
@@ -78,7 +79,7 @@ enum {
         F(U32, slot, 0, MESSAGE_SLOTS_MAX - 1)                                                               \
         F(U32, first, 0, MESSAGE_ROWS_MAX)                                                                   \
         F(U32, rows, 1, MESSAGE_ROWS_MAX)                                                                    \
-        F(U32, flags, 0, 0)                                                                                  \
+        F(U32, flags, 0, 1)                                                                                  \
         F(U64, busy_ns, 0, MESSAGE_U64_MAX)                                                                  \
         F(U64, done_ns, 0, MESSAGE_U64_MAX)
 
@@ -151,6 +152,7 @@ enum {
 #define MESSAGE_SETUP_FIELDS(F)                                                                              \
         F(U32, worker, 0, MESSAGE_U32_MAX)                                                                   \
         F(U8, shuffle, 0, 1)                                                                                 \
+        F(U8, on_error, 0, 1)                                                                                \
         F(U32, slots, 1, MESSAGE_SLOTS_MAX)                                                                  \
         F(U32, slot_rows, 1, MESSAGE_ROWS_MAX)                                                               \
         F(TEXT, recipe, 2, MESSAGE_RECIPE_MAX)
@@ -179,6 +181,14 @@ enum {
         F(TEXT, file, 0, MESSAGE_FILE_MAX)                                                                   \
         F(TEXT, text, 1, MESSAGE_TEXT_MAX)
 
+#define MESSAGE_CONDEMNED_FIELDS(F) F(U64S, sample, 1, MESSAGE_CONDEMNED_MAX)
+
+#define MESSAGE_REPLACED_FIELDS(F)                                                                           \
+        F(U64, sample, 0, MESSAGE_SAMPLES_MAX)                                                               \
+        F(U16, error, 1, 4095)                                                                               \
+        F(TEXT, file, 0, MESSAGE_FILE_MAX)                                                                   \
+        F(TEXT, text, 1, MESSAGE_TEXT_MAX)
+
 /* M(number, NAME, name, senders, least descriptors, most descriptors). Numbers are never reused. */
 #define MESSAGE_TABLE(M)                                                                                     \
         M(1, HELLO, hello, MESSAGE_BY_JOB | MESSAGE_BY_DAEMON_TO_JOB, 0, 0)                                  \
@@ -195,4 +205,6 @@ enum {
         M(35, INDEX, index, MESSAGE_BY_WORKER | MESSAGE_BY_DAEMON_TO_WORKER, 0, 1)                           \
         M(36, ASSIGN, assign, MESSAGE_BY_DAEMON_TO_WORKER, 0, 0)                                             \
         M(37, DONE, done, MESSAGE_BY_WORKER, 0, 0)                                                           \
-        M(38, BROKEN, broken, MESSAGE_BY_WORKER, 0, 0)
+        M(38, BROKEN, broken, MESSAGE_BY_WORKER, 0, 0)                                                       \
+        M(39, CONDEMNED, condemned, MESSAGE_BY_DAEMON_TO_WORKER, 0, 0)                                       \
+        M(40, REPLACED, replaced, MESSAGE_BY_WORKER, 0, 0)

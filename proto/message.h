@@ -40,6 +40,17 @@ enum message_stage {
         MESSAGE_STAGE_WAITING = 4, /* for slots that other jobs hold beyond their minimum; total: how many */
 };
 
+/* What becomes of a sample that is bad; SETUP.on_error. */
+enum message_on_error {
+        MESSAGE_ON_ERROR_FAIL = 0,
+        MESSAGE_ON_ERROR_REPLACE = 1,
+};
+
+/* Bits of a DONE's part; flags. */
+enum message_part_flag {
+        MESSAGE_PART_REPLACED = 1, /* some of its rows hold substitutes */
+};
+
 /* How a ring is mapped; ATTACHED.map. */
 enum message_map {
         MESSAGE_MAP_READ_ONLY = 1,

@@ -97,6 +97,17 @@ uint32_t random_below(struct random *random, uint32_t bound) {
         return (uint32_t)(product >> 32);
 }
 
+uint64_t random_below_u64(struct random *random, uint64_t bound) {
+        uint64_t mask = bound > 1 ? UINT64_MAX >> __builtin_clzll(bound - 1) : 0, number;
+
+        do {
+                number = (uint64_t)random_u32(random) << 32;
+                number |= random_u32(random);
+                number &= mask;
+        } while (number >= bound);
+        return number;
+}
+
 static double double_of_bits(uint64_t bits) {
         double value;
 

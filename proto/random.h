@@ -39,6 +39,10 @@ double random_unit(struct random *random);
 /* Uniform in [0, bound), without bias (rejection); bound >= 1. */
 uint32_t random_below(struct random *random, uint32_t bound);
 
+/* The same for any bound: numbers of 64 bits, high word first, cut to the bits that bound - 1 needs; the
+ * first one below the bound. */
+uint64_t random_below_u64(struct random *random, uint64_t bound);
+
 /* exp(x) and log(x) in plain IEEE double operations, the same bits on every CPU (glibc's differ with and
  * without FMA). exp: |x| <= 700; log: x > 0 and normal. Error below 2 ulp. */
 double random_exp(double x);

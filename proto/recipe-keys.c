@@ -15,7 +15,8 @@
 #define EDGE_MAX    RECIPE_IMAGE_EDGE_MAX
 #define DELAY_MAX   60e6   /* us; the minute after which a sample counts as hung */
 #define SLOW_MAX    3600e6 /* us; the slow mode is there to exceed that minute */
-#define PATH_BYTES  4095   /* PATH_MAX without its terminator */
+#define DEATHS_MAX  1e6
+#define PATH_BYTES  4095 /* PATH_MAX without its terminator */
 #define RATIO_LEAST 0.01
 #define RATIO_MOST  100
 #define SCALE_MOST  10    /* over 1 is useless but valid in torchvision: such draws are rejected */
@@ -34,6 +35,10 @@ static const char *const layout_names[] = {"chw", "hwc", "channels_last", NULL};
 static const char *const dtype_names[] = {"uint8", "float16", "bfloat16", "float32", NULL};
 static const enum schema_dtype dtypes[] = {SCHEMA_UINT8, SCHEMA_FLOAT16, SCHEMA_BFLOAT16, SCHEMA_FLOAT32};
 
+/* enum recipe_die_how */
+static const char *const die_names[] = {"raise", "raise_ugly", "read_error", "exit", "abort", "segv",
+                                        "bus",   "kill9",      "hang",       "oom",  NULL};
+
 static const struct key synthetic_keys[] = {
         {"mode", KEY_NAME, SOURCE(mode), .fallback = "\"features\"", .names = recipe_synthetic_modes,
          .help = "what is made: features (float32 and a label of 10 classes) or ramp (a byte pattern)"},
@@ -50,6 +55,16 @@ static const struct key synthetic_keys[] = {
          .help = "test builds, slow: so is each so-many-th sample after it; 0: only that one"},
         {"slow_us", KEY_U64, SOURCE(slow_us), RANGE(0, SLOW_MAX), .fallback = "0",
          .help = "test builds, slow: microseconds that a slow sample takes"},
+        {"die_sample", KEY_U64, SOURCE(die_sample), RANGE(0, SAMPLES_MAX), .fallback = "0",
+         .help = "test builds, die: the sample at which the worker does die_how"},
+        {"die_every", KEY_U64, SOURCE(die_every), RANGE(0, SAMPLES_MAX), .fallback = "0",
+         .help = "test builds, die: so it does at each so-many-th sample after it; 0: only at that one"},
+        {"die_how", KEY_NAME, SOURCE(die_how), .fallback = "\"raise\"", .names = die_names,
+         .help = "test builds, die: what befalls the worker"},
+        {"die_times", KEY_U64, SOURCE(die_times), RANGE(0, DEATHS_MAX), .fallback = "0",
+         .help = "test builds, die: only the first so many worker processes to meet it; 0: all"},
+        {"die_counter", KEY_TEXT, SOURCE(die_counter), RANGE(1, PATH_BYTES), .fallback = "null",
+         .help = "test builds, die: a file that gets a byte from each worker process that meets it"},
         {0},
 };
 

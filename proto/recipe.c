@@ -27,7 +27,8 @@ enum {
 };
 
 void recipe_deinit(struct recipe *recipe) {
-        keys_deinit(recipe_sources[RECIPE_IMAGEFOLDER].keys, &recipe->source);
+        for (const struct recipe_kind *kind = recipe_sources; kind->name; kind++)
+                keys_deinit(kind->keys, &recipe->source);
         memset(recipe, 0, sizeof(*recipe));
 }
 
@@ -103,6 +104,8 @@ int recipe_check(const struct recipe *recipe, int *place, struct fault *fault) {
 
         *place = PLACE_SOURCE;
         if (recipe->source.type == RECIPE_SYNTHETIC) {
+                if (recipe->source.die_times > 0 && !recipe->source.die_counter)
+                        return fault_set(fault, -EINVAL, "expected die_counter where die_times is set");
                 if (recipe->n_transforms == 0)
                         return 0;
                 *place = 0;
@@ -145,7 +148,7 @@ static void synthetic_schema(const struct recipe_source *source, struct schema *
                 add_field(schema, "index", SCHEMA_INT64);
                 add_list(schema, "draws", SCHEMA_UINT8, DRAWS_BYTES);
                 return;
-        default: /* ramp, slow */
+        default: /* ramp, slow, die */
                 add_field(schema, "index", SCHEMA_INT64);
                 add_list(schema, "data", SCHEMA_UINT8, source->bytes);
         }

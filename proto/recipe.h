@@ -22,12 +22,13 @@ enum recipe_source_type {
         RECIPE_IMAGEFOLDER,
 };
 
-/* What a synthetic source makes. RNG and SLOW exist in test builds only (recipe-modes-test.c). */
+/* What a synthetic source makes. RNG, SLOW and DIE exist in test builds only (recipe-modes-test.c). */
 enum recipe_synthetic_mode {
         RECIPE_FEATURES, /* `features` float32 and a label of 10 classes; a nanosleep of delay_us */
         RECIPE_RAMP,     /* the sample's index and a byte pattern keyed by (index, epoch, offset) */
         RECIPE_RNG,      /* bytes from every random source a worker has */
         RECIPE_SLOW,     /* ramp; sample slow_sample (and each slow_every-th after it) takes slow_us */
+        RECIPE_DIE, /* ramp; at sample die_sample (and each die_every-th after it) the worker does die_how */
 };
 
 struct recipe_source {
@@ -43,6 +44,25 @@ struct recipe_source {
         uint64_t slow_sample;
         uint64_t slow_every; /* 0: only that one */
         uint64_t slow_us;
+        uint64_t die_sample;
+        uint64_t die_every; /* 0: only that one */
+        int die_how;        /* enum recipe_die_how */
+        uint64_t die_times; /* only the first so many worker processes that meet such a sample; 0: all */
+        char *die_counter;  /* a file that gets a byte from each process that does; needed to count them */
+};
+
+/* What befalls a worker at such a sample. */
+enum recipe_die_how {
+        RECIPE_DIE_RAISE,      /* the sample does not decode */
+        RECIPE_DIE_RAISE_UGLY, /* the same, with a reason that is no text: 1 MiB, NULs, invalid UTF-8 */
+        RECIPE_DIE_READ_ERROR, /* -EIO, each time */
+        RECIPE_DIE_EXIT,       /* exit status 3 */
+        RECIPE_DIE_ABORT,
+        RECIPE_DIE_SEGV,
+        RECIPE_DIE_BUS,
+        RECIPE_DIE_KILL9,
+        RECIPE_DIE_HANG, /* for ever, deaf to SIGTERM */
+        RECIPE_DIE_OOM,  /* takes memory until it is killed; at 64 MiB it kills itself */
 };
 
 enum recipe_transform_type {
@@ -111,9 +131,9 @@ enum schema_dtype recipe_output_dtype(const struct recipe_output *output);
 
 /* What the keys' own ranges cannot say: images that end without a fixed size, a bound of the longer edge
  * where there is no shorter one, a transform after normalize that is not a flip, normalize with a uint8
- * output, transforms on a synthetic source. Keys of another mode are fine: they do nothing. 0 or -EINVAL (the
- * text does not name the place); *place is the transform at fault, or -1 for the source, -2 for the output.
- */
+ * output, transforms on a synthetic source, a count of deaths without the file to count in. Keys of another
+ * mode are fine: they do nothing. 0 or -EINVAL (the text does not name the place); *place is the transform at
+ * fault, or -1 for the source, -2 for the output. */
 int recipe_check(const struct recipe *recipe, int *place, struct fault *fault);
 
 /* The fields of a row, not yet laid out. For a recipe that recipe_check accepts. */

@@ -102,9 +102,6 @@ static int check_field(const struct schema *schema, uint32_t index, struct fault
         if (field->order != SCHEMA_ROW_MAJOR && (field->order != SCHEMA_CHANNELS_LAST || field->n_dims != 3))
                 return fault_set(fault, -EINVAL, "field %s: channels_last needs 3 dimensions, not %u",
                                  field->name, field->n_dims);
-        for (uint32_t i = 0; i < field->n_dims; i++)
-                if (field->shape[i] == 0)
-                        return fault_set(fault, -EINVAL, "field %s: dimension %u is 0", field->name, i);
         return 0;
 }
 

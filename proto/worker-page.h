@@ -14,16 +14,32 @@ enum {
 
 #define WORKER_PAGE_IDLE UINT64_MAX
 
-/* Order of the stores: epoch, row and started_ns relaxed, then `sample` with release; a reader loads `sample`
- * with acquire first. After the worker is dead everything it wrote is there anyway. */
+/* Every store is a release and every load an acquire, so whoever sees a word sees all that was stored before
+ * it; after the worker's death all that it stored is there, up to one place in this order.
+ *
+ * The sample in work. Begin: sample = WORKER_PAGE_IDLE, epoch, row, started_ns, then the sample. It is the
+ * sample whose bytes are looked at: where a row needs a substitute, that one and not the one that the order
+ * has at `row`. What happens to the worker while `sample` is not idle is that sample's doing.
+ *
+ * The chunk in work. Begin: chunk_done = 0, chunk_first, chunk_slot. Each row: its last byte, sample =
+ * WORKER_PAGE_IDLE, then chunk_done + 1. End, before the DONE or the BROKEN is sent: sample and chunk_slot =
+ * WORKER_PAGE_IDLE. So after death chunk_slot and chunk_first name a chunk that was not answered, of which
+ * the first chunk_done rows are whole, and `sample`, unless idle, was in work for the row after them; or they
+ * name none, and of the chunks that were not answered no row is promised. A reader of a living worker loads
+ * chunk_slot, chunk_first, chunk_done, then the first two again: the same values mean that chunk_done is of
+ * that chunk. */
 struct worker_page {
         _Atomic uint64_t sample; /* sample number in work, or WORKER_PAGE_IDLE */
         _Atomic uint64_t epoch;
-        _Atomic uint64_t row;
-        _Atomic uint64_t started_ns; /* clock_ns() at the start of this sample */
-        _Atomic uint64_t rows_done;  /* since the worker started; only grows */
-        _Atomic uint64_t cpu_ns;     /* CPU time of the worker at the end of its last chunk; only grows */
+        _Atomic uint64_t row;         /* its place in the epoch */
+        _Atomic uint64_t started_ns;  /* clock_ns() at the start of this sample */
+        _Atomic uint64_t rows_done;   /* since the worker started; only grows */
+        _Atomic uint64_t cpu_ns;      /* CPU time of the worker at the end of its last chunk; only grows */
+        _Atomic uint64_t chunk_slot;  /* slot of the chunk in work, or WORKER_PAGE_IDLE */
+        _Atomic uint64_t chunk_first; /* first row of that chunk in the slot */
+        _Atomic uint64_t chunk_done;  /* rows of it that are whole */
 };
 
 _Static_assert(offsetof(struct worker_page, cpu_ns) == 40, "shared by two processes");
+_Static_assert(offsetof(struct worker_page, chunk_done) == 64, "shared by two processes");
 _Static_assert(sizeof(struct worker_page) <= WORKER_PAGE_BYTES, "one page");

@@ -12,30 +12,51 @@
  * transforms in one of two reused buffers, and the last step, out of that buffer into the slot, converts,
  * normalises and mirrors at once: each byte of the result is written once, each pixel read once.
  *
- * The page tells the daemon which sample is in work, row by row, because a hang or a crash must be pinned on
- * one. */
+ * Three things can be wrong with a sample, and they are kept apart. An error of reading says nothing about
+ * the sample: one that may pass is tried again after a while, and what stays ends the chunk, because a
+ * storage that fails must not thin out the data in silence. A sample is bad when its bytes are no image for
+ * this recipe, and condemned when the daemon says so; either one ends the chunk or, where bad samples are
+ * replaced, the whole row is made from another sample: number, label, random draws and all, as that sample's
+ * own row in this epoch would be. Only the hidden sample number stays, for it names the row's place in the
+ * order, and a flag tells.
+ *
+ * The substitutes of a sample are the numbers uniform in [0, samples) that random_below_u64 draws from the
+ * streams (seed, sample, epoch, RANDOM_SUBSTITUTE, attempt), attempt = 0, 1, 2 ...; the first one that is
+ * neither bad nor condemned is taken. That is a function of the data and of the condemned, not of who works
+ * on the row or has seen which samples before: what was found bad is therefore never remembered here. */
 
 #include "daemon/worker/assembly.h"
 
 #include "base/cleanup.h"
-#include "base/clock.h"
 #include "base/fault.h"
 #include "daemon/worker/image.h"
 #include "daemon/worker/kernels/kernels.h"
+#include "daemon/worker/progress.h"
+#include "daemon/worker/sample-set.h"
 #include "daemon/worker/source.h"
 #include "daemon/worker/transform.h"
 #include "proto/order.h"
-#include "proto/worker-page.h"
+#include "proto/random.h"
 
 #include <errno.h>
 #include <limits.h>
 #include <string.h>
+#include <time.h>
 
 /* Fields of a recipe whose source has images, as recipe_schema names them. */
 enum {
         IMAGES,
         LABELS,
 };
+
+/* How a sample may be of no use without anything being wrong with the worker; work->why tells. */
+enum sample_error {
+        SAMPLE_E_BAD = 1,
+        SAMPLE_E_CONDEMNED,
+};
+
+/* Pauses between tries where an error of reading may pass. */
+static const unsigned pauses_ms[] = {10, 100, 1000};
 
 struct assembly {
         const struct recipe *recipe;
@@ -46,6 +67,10 @@ struct assembly {
         int has_index;
         uint64_t samples;
         int shuffle;
+
+        assembly_bad_fn bad; /* NULL: a bad sample ends its chunk */
+        void *bad_context;
+        struct sample_set condemned;
 
         /* the order of the epoch in work */
         struct order order;
@@ -73,6 +98,7 @@ struct assembly *assembly_free(struct assembly *assembly) {
         image_deinit(&assembly->image);
         image_deinit(&assembly->spare);
         resizer_deinit(&assembly->resizer);
+        sample_set_deinit(&assembly->condemned);
         free(assembly);
         return NULL;
 }
@@ -134,6 +160,21 @@ int assembly_new(struct assembly **assemblyp, const struct recipe *recipe, const
                 return r;
         *assemblyp = assembly;
         assembly = NULL;
+        return 0;
+}
+
+void assembly_replace_bad(struct assembly *assembly, assembly_bad_fn bad, void *context) {
+        assembly->bad = bad;
+        assembly->bad_context = context;
+}
+
+int assembly_condemn(struct assembly *assembly, const uint64_t *samples, uint32_t n) {
+        for (uint32_t i = 0; i < n; i++) {
+                int r = sample_set_add(&assembly->condemned, samples[i]);
+
+                if (r < 0)
+                        return r;
+        }
         return 0;
 }
 
@@ -216,71 +257,165 @@ static int make_image(struct assembly *assembly, const struct source_request *re
         return write_image(assembly, &context, cells[IMAGES], fault);
 }
 
-static int make_row(struct assembly *assembly, const struct source_request *request, uint8_t *slot,
-                    uint32_t place, struct fault *fault) {
-        const struct schema *schema = assembly->schema;
-        void *cells[SCHEMA_FIELDS_MAX];
-        int r;
+/* ---- one sample ---- */
 
-        for (uint32_t i = 0; i < schema->n_fields; i++)
-                cells[i] = slot + schema->fields[i].offset + place * schema->fields[i].row_bytes;
-        if (assembly->ops->write)
-                r = assembly->ops->write(assembly->source, request, cells, fault);
-        else
-                r = make_image(assembly, request, cells, fault);
-        if (r < 0)
-                return r;
-        ((int64_t *)(slot + schema->ids_offset))[place] = (int64_t)request->sample;
-        (slot + schema->flags_offset)[place] = SCHEMA_ROW_GOOD;
-        return 0;
+/* What is known of the row in work. */
+struct work {
+        const struct assembly_chunk *chunk;
+        uint8_t *slot;
+        struct worker_page *page;
+        uint32_t done; /* rows before it */
+        struct source_request request;
+        void *cells[SCHEMA_FIELDS_MAX];
+        int error; /* negative errno of what `why` tells */
+        struct fault why;
+};
+
+/* What codecs and transforms say of an image; source.h keeps errors of reading apart from these. */
+static int is_about_the_sample(int error) {
+        return error == -EBADMSG || error == -EINVAL || error == -EFBIG || error == -EOPNOTSUPP;
 }
 
-static void note_failure(struct assembly *assembly, uint64_t sample, uint32_t place,
-                         struct assembly_failure *failure) {
+static int may_pass(int error) {
+        return error == -EIO || error == -ESTALE || error == -ETIMEDOUT || error == -EAGAIN ||
+               error == -EINTR || error == -ENOMEM || error == -EMFILE || error == -ENFILE;
+}
+
+static int make_sample(struct assembly *assembly, struct work *work) {
+        work->why.text[0] = '\0';
+        if (assembly->ops->write)
+                return assembly->ops->write(assembly->source, &work->request, work->cells, &work->why);
+        return make_image(assembly, &work->request, work->cells, &work->why);
+}
+
+static void pause_ms(unsigned ms) {
+        struct timespec left = {.tv_sec = ms / 1000, .tv_nsec = (long)(ms % 1000) * 1000000};
+
+        nanosleep(&left, NULL);
+}
+
+static int make_sample_patiently(struct assembly *assembly, struct work *work) {
+        const unsigned pauses = sizeof(pauses_ms) / sizeof(pauses_ms[0]);
+        int r = make_sample(assembly, work);
+        unsigned again;
+
+        for (again = 0; again < pauses && may_pass(r); again++) {
+                pause_ms(pauses_ms[again]);
+                r = make_sample(assembly, work);
+        }
+        if (r < 0 && again > 0)
+                fault_set(&work->why, r, "%s, at the last of %u tries", work->why.text, again + 1);
+        return r;
+}
+
+/* Fills the cells from this sample. 0, SAMPLE_E_BAD, SAMPLE_E_CONDEMNED, or a negative errno. */
+static int try_sample(struct assembly *assembly, struct work *work, uint64_t sample) {
+        int r;
+
+        work->request.sample = sample;
+        if (sample_set_has(&assembly->condemned, sample)) {
+                work->error =
+                        fault_set(&work->why, -EIO, "sample %llu is condemned: workers died or hung at it",
+                                  (unsigned long long)sample);
+                return SAMPLE_E_CONDEMNED;
+        }
+        progress_begin_sample(work->page, sample, work->chunk->epoch, work->chunk->row + work->done);
+        r = make_sample_patiently(assembly, work);
+        work->error = r;
+        return is_about_the_sample(r) ? SAMPLE_E_BAD : r;
+}
+
+/* ---- one row ---- */
+
+static void name_file(struct assembly *assembly, uint64_t sample, char file[ASSEMBLY_FILE_MAX + 1]) {
         char name[PATH_MAX];
 
         assembly->ops->name_of(assembly->source, sample, name, sizeof(name));
-        fault_sanitize(failure->file, sizeof(failure->file), name, strlen(name));
-        failure->sample = sample;
-        failure->first = place;
+        fault_sanitize(file, ASSEMBLY_FILE_MAX + 1, name, strlen(name));
 }
 
-static void page_begin(struct worker_page *page, const struct source_request *request, uint64_t row) {
-        if (!page)
-                return;
-        atomic_store_explicit(&page->epoch, request->epoch, memory_order_relaxed);
-        atomic_store_explicit(&page->row, row, memory_order_relaxed);
-        atomic_store_explicit(&page->started_ns, clock_ns(), memory_order_relaxed);
-        atomic_store_explicit(&page->sample, request->sample, memory_order_release);
+static int tell_bad(struct assembly *assembly, const struct work *work) {
+        char file[ASSEMBLY_FILE_MAX + 1];
+
+        name_file(assembly, work->request.sample, file);
+        return assembly->bad(assembly->bad_context, work->request.sample, file, work->error, work->why.text);
 }
 
-static void page_end(struct worker_page *page, uint32_t rows) {
-        struct timespec used;
+/* Fills the cells from the first candidate that is any good; the row's own sample is known not to be. */
+static int try_substitutes(struct assembly *assembly, struct work *work) {
+        uint64_t own = work->request.sample, candidate;
+        struct fault why_own = work->why;
+        int error_own = work->error, r;
+        struct random random;
 
-        if (!page)
-                return;
-        clock_gettime(CLOCK_PROCESS_CPUTIME_ID, &used);
-        atomic_fetch_add_explicit(&page->rows_done, rows, memory_order_relaxed);
-        atomic_store_explicit(&page->cpu_ns, (uint64_t)used.tv_sec * NS_PER_S + (uint64_t)used.tv_nsec,
-                              memory_order_relaxed);
-        atomic_store_explicit(&page->sample, WORKER_PAGE_IDLE, memory_order_release);
+        for (uint16_t attempt = 0; attempt < ASSEMBLY_SUBSTITUTES_MAX; attempt++) {
+                random_init(&random, work->chunk->seed, own, work->chunk->epoch, RANDOM_SUBSTITUTE, attempt);
+                candidate = random_below_u64(&random, assembly->samples);
+                if (candidate == own)
+                        continue;
+                r = try_sample(assembly, work, candidate);
+                if (r <= 0)
+                        return r;
+                if (r == SAMPLE_E_BAD)
+                        r = tell_bad(assembly, work);
+                if (r < 0)
+                        return r;
+        }
+        work->request.sample = own;
+        return fault_set(&work->why, error_own, "%s; nor is any of %d substitutes for it good", why_own.text,
+                         ASSEMBLY_SUBSTITUTES_MAX);
+}
+
+/* 0, 1 when the row holds a substitute, or a negative errno. */
+static int make_row(struct assembly *assembly, struct work *work, uint64_t sample) {
+        const struct schema *schema = assembly->schema;
+        uint32_t place = work->chunk->first + work->done;
+        int replaced, r;
+
+        for (uint32_t i = 0; i < schema->n_fields; i++)
+                work->cells[i] = work->slot + schema->fields[i].offset + place * schema->fields[i].row_bytes;
+        r = try_sample(assembly, work, sample);
+        replaced = r > 0;
+        if (replaced && !assembly->bad)
+                return work->error;
+        if (r == SAMPLE_E_BAD)
+                r = tell_bad(assembly, work);
+        if (replaced && r >= 0)
+                r = try_substitutes(assembly, work);
+        if (r < 0)
+                return r;
+        ((int64_t *)(work->slot + schema->ids_offset))[place] = (int64_t)sample;
+        (work->slot + schema->flags_offset)[place] = replaced ? SCHEMA_ROW_REPLACED : SCHEMA_ROW_GOOD;
+        return replaced;
 }
 
 int assembly_fill(struct assembly *assembly, const struct assembly_chunk *chunk, void *slot,
-                  struct worker_page *page, struct assembly_failure *failure, struct fault *fault) {
-        struct source_request request = {.seed = chunk->seed, .epoch = chunk->epoch};
-        uint32_t done;
+                  struct worker_page *page, uint32_t *replaced, struct assembly_failure *failure,
+                  struct fault *fault) {
+        struct work work = {.chunk = chunk,
+                            .slot = slot,
+                            .page = page,
+                            .request = {.seed = chunk->seed, .epoch = chunk->epoch}};
+        uint32_t n_replaced = 0;
         int r = 0;
 
-        for (done = 0; done < chunk->rows; done++) {
-                request.sample = find_sample(assembly, chunk->seed, chunk->epoch, chunk->row + done);
-                page_begin(page, &request, chunk->row + done);
-                r = make_row(assembly, &request, slot, chunk->first + done, fault);
+        progress_begin_chunk(page, chunk->slot, chunk->first);
+        while (work.done < chunk->rows) {
+                r = make_row(assembly, &work,
+                             find_sample(assembly, chunk->seed, chunk->epoch, chunk->row + work.done));
                 if (r < 0)
                         break;
+                n_replaced += (uint32_t)r;
+                progress_end_row(page, ++work.done);
         }
-        if (r < 0)
-                note_failure(assembly, request.sample, chunk->first + done, failure);
-        page_end(page, done);
-        return r;
+        progress_end_chunk(page, work.done);
+        if (r < 0) {
+                failure->sample = work.request.sample;
+                failure->first = chunk->first + work.done;
+                name_file(assembly, failure->sample, failure->file);
+                return fault_set(fault, r, "%s", work.why.text);
+        }
+        if (replaced)
+                *replaced = n_replaced;
+        return 0;
 }

@@ -16,6 +16,7 @@ struct worker_page;
 
 /* Rows [first, first + rows) of a slot: global rows [row, row + rows) of (seed, epoch). */
 struct assembly_chunk {
+        uint32_t slot; /* its number, for the page */
         uint64_t seed;
         uint32_t epoch;
         uint64_t row;
@@ -23,10 +24,12 @@ struct assembly_chunk {
         uint32_t rows;
 };
 
-/* Where and why a chunk stopped. */
 enum {
         ASSEMBLY_FILE_MAX = 512, /* = MESSAGE_FILE_MAX */
+        ASSEMBLY_SUBSTITUTES_MAX = 100,
 };
+
+/* Where a chunk stopped: `sample` is the row's own or a substitute for it. */
 
 struct assembly_failure {
         uint64_t sample;
@@ -40,8 +43,19 @@ int assembly_new(struct assembly **assembly, const struct recipe *recipe, const 
                  uint64_t samples, int shuffle, int index_fd, struct fault *fault);
 struct assembly *assembly_free(struct assembly *assembly);
 
+/* Told of each sample that turns out to be bad, each time; `file` as in assembly_failure. 0, or what shall
+ * end the chunk. */
+typedef int (*assembly_bad_fn)(void *context, uint64_t sample, const char *file, int error, const char *text);
+
+/* From now on a bad sample's row is filled from another sample. Without it, such a sample ends its chunk. */
+void assembly_replace_bad(struct assembly *assembly, assembly_bad_fn bad, void *context);
+
+/* Never touches these samples any more: they count as bad. All < samples. 0 or -ENOMEM. */
+int assembly_condemn(struct assembly *assembly, const uint64_t *samples, uint32_t n);
+
 /* Fills the rows of a chunk: fields, sample numbers, flags. `slot` is the start of the slot in memory; `page`
- * (may be NULL) says what is in work. 0, or a negative errno with *failure filled in; rows before it are
- * whole. */
+ * (may be NULL) says what is in work. 0 and *replaced, the number of rows that hold substitutes (NULL: not
+ * wanted), or a negative errno with *failure filled in; rows before it are whole. */
 int assembly_fill(struct assembly *assembly, const struct assembly_chunk *chunk, void *slot,
-                  struct worker_page *page, struct assembly_failure *failure, struct fault *fault);
+                  struct worker_page *page, uint32_t *replaced, struct assembly_failure *failure,
+                  struct fault *fault);

@@ -10,7 +10,11 @@
  * ASSIGN is answered, in its order, by a part of a DONE or by a BROKEN, as soon as it is finished: the daemon
  * wants to hand rows on, not to save messages. A sample that cannot be made is no reason to end; a message
  * that makes no sense is: whoever sent it has another idea of the ring than we have, and a wrong write would
- * go into another job's batch.
+ * go into another job's batch. CONDEMNED may come at any time after INDEX.
+ *
+ * A bad sample that was replaced is told about before the DONE of its chunk, and once: it comes back in every
+ * epoch, and as a substitute in between. What is remembered for that is bounded, lest a source without one
+ * good file fills our memory; what it forgets the daemon hears again.
  *
  * After SETUP and INDEX nothing is mapped or unmapped, and nothing is allocated except where a buffer meets
  * the largest sample so far. The pages of a slot exist already (the daemon reserved them), but each process
@@ -25,6 +29,8 @@
 #include "base/fd.h"
 #include "base/seqpacket.h"
 #include "daemon/worker/assembly.h"
+#include "daemon/worker/progress.h"
+#include "daemon/worker/sample-set.h"
 #include "daemon/worker/source.h"
 #include "proto/message.h"
 #include "proto/worker-page.h"
@@ -44,6 +50,7 @@
 
 enum {
         KEEP_FREE_BYTES = 64 << 20, /* at the heap's end; a decoder's largest buffers are of this order */
+        TOLD_MAX = 8192,            /* bad samples that are remembered as told about */
 };
 
 enum {
@@ -56,6 +63,7 @@ struct session {
         struct recipe recipe;
         struct schema schema;
         int shuffle;
+        int replace;
         uint32_t slots; /* 0: not set up yet */
         uint8_t *ring;
         uint64_t ring_bytes;
@@ -63,6 +71,7 @@ struct session {
         uint8_t *populated; /* a bit for each slot that is in our page tables */
         uint64_t samples;
         struct assembly *assembly; /* NULL before INDEX */
+        struct sample_set told;    /* bad samples, each with a REPLACED behind it */
         uint64_t scanning_ns;      /* when the last SCANNING was sent */
         struct message in, out;
 };
@@ -71,6 +80,7 @@ static struct session *session_free(struct session *session) {
         if (!session)
                 return NULL;
         assembly_free(session->assembly);
+        sample_set_deinit(&session->told);
         if (session->ring)
                 munmap(session->ring, session->ring_bytes);
         if (session->page)
@@ -172,8 +182,9 @@ static int set_up(struct session *session, const struct message_setup *setup, co
         session->populated = calloc((setup->slots + 7) / 8, 1);
         if (!session->populated)
                 return fault_set(fault, -ENOMEM, "no memory for %u slots", setup->slots);
-        atomic_store_explicit(&session->page->sample, WORKER_PAGE_IDLE, memory_order_release);
+        progress_init(session->page);
         session->shuffle = setup->shuffle;
+        session->replace = setup->on_error == MESSAGE_ON_ERROR_REPLACE;
         session->slots = setup->slots;
         return 0;
 }
@@ -188,7 +199,7 @@ static int on_setup(struct session *session, const int *fds, struct fault *fault
         return r < 0 ? send_useless(session, r, &why, fault) : 0;
 }
 
-/* ---- SCAN and INDEX ---- */
+/* ---- SCAN ---- */
 
 /* Now and then, not for each file: the daemon shows it to people. That it may be gone is seen by the next
  * receive. */
@@ -240,6 +251,50 @@ static int on_scan(struct session *session, struct fault *fault) {
         return reply(session, index_fd, fault);
 }
 
+/* ---- bad samples ---- */
+
+/* As assembly_bad_fn. That the socket is closed by now is found again by whoever answers the chunk. */
+static int on_bad(void *context, uint64_t sample, const char *file, int error, const char *text) {
+        struct session *session = context;
+        struct message_replaced *replaced = &session->out.replaced;
+        int r;
+
+        if (session->told.count >= TOLD_MAX)
+                sample_set_clear(&session->told);
+        r = sample_set_add(&session->told, sample);
+        if (r == SAMPLE_SET_E_KNOWN)
+                return 0;
+        if (r < 0)
+                return r;
+        session->out.type = MESSAGE_REPLACED;
+        *replaced = (struct message_replaced){.sample = sample, .error = (uint16_t)-error};
+        snprintf(replaced->file, sizeof(replaced->file), "%s", file);
+        snprintf(replaced->text, sizeof(replaced->text), "%s", text[0] ? text : strerror(-error));
+        r = reply(session, -1, NULL);
+        return r < 0 ? r : 0;
+}
+
+static int on_condemned(struct session *session, struct fault *fault) {
+        const struct message_condemned *condemned = &session->in.condemned;
+        struct fault why = {0};
+        int r;
+
+        if (!session->assembly)
+                return out_of_turn(session, fault);
+        for (uint32_t i = 0; i < condemned->n_sample; i++)
+                if (condemned->sample[i] >= session->samples)
+                        return fault_set(fault, -EBADMSG, "CONDEMNED: sample %llu of %llu",
+                                         (unsigned long long)condemned->sample[i],
+                                         (unsigned long long)session->samples);
+        r = assembly_condemn(session->assembly, condemned->sample, condemned->n_sample);
+        if (r == 0)
+                return 0;
+        fault_set(&why, r, "no memory for the condemned samples");
+        return send_useless(session, r, &why, fault);
+}
+
+/* ---- INDEX ---- */
+
 /* From here on the same buffers come and go for each sample, some inside of the codecs. What malloc would
  * fetch by mmap and give back at once is kept in the heap: a mapping costs a system call and a fault for each
  * page, every time. */
@@ -260,6 +315,8 @@ static int on_index(struct session *session, int index_fd, struct fault *fault) 
                          session->shuffle, index_fd, &why);
         if (r < 0)
                 return send_useless(session, r, &why, fault);
+        if (session->replace)
+                assembly_replace_bad(session->assembly, on_bad, session);
         return 0;
 }
 
@@ -292,14 +349,15 @@ static int populate_slot(struct session *session, uint32_t number, uint8_t *slot
         return 0;
 }
 
-static int send_done(struct session *session, const struct message_chunk *chunk, uint64_t begin, uint64_t end,
-                     struct fault *fault) {
+static int send_done(struct session *session, const struct message_chunk *chunk, uint32_t flags,
+                     uint64_t begin, uint64_t end, struct fault *fault) {
         session->out.type = MESSAGE_DONE;
         session->out.done.n_part = 1;
         session->out.done.part[0] = (struct message_part){
                 .slot = chunk->slot,
                 .first = chunk->first,
                 .rows = chunk->rows,
+                .flags = flags,
                 .busy_ns = end - begin,
                 .done_ns = end,
         };
@@ -325,21 +383,23 @@ static int fill_chunk(struct session *session, const struct message_chunk *chunk
         struct fault why = {0};
         uint64_t begin = clock_ns();
         uint8_t *slot = session->ring + chunk->slot * session->schema.slot_stride;
+        uint32_t replaced;
         int r;
 
         r = populate_slot(session, chunk->slot, slot, fault);
         if (r < 0)
                 return r;
         r = assembly_fill(session->assembly,
-                          &(struct assembly_chunk){.seed = chunk->seed,
+                          &(struct assembly_chunk){.slot = chunk->slot,
+                                                   .seed = chunk->seed,
                                                    .epoch = chunk->epoch,
                                                    .row = chunk->row,
                                                    .first = chunk->first,
                                                    .rows = chunk->rows},
-                          slot, session->page, &failure, &why);
+                          slot, session->page, &replaced, &failure, &why);
         if (r < 0)
                 return send_sample_broken(session, chunk, r, &failure, &why, fault);
-        return send_done(session, chunk, begin, clock_ns(), fault);
+        return send_done(session, chunk, replaced > 0 ? MESSAGE_PART_REPLACED : 0, begin, clock_ns(), fault);
 }
 
 /* Nothing is written before all of the message was looked at. */
@@ -372,6 +432,8 @@ static int dispatch(struct session *session, const int *fds, size_t n_fds, struc
                 return on_scan(session, fault);
         case MESSAGE_INDEX:
                 return on_index(session, n_fds > 0 ? fds[0] : -1, fault);
+        case MESSAGE_CONDEMNED:
+                return on_condemned(session, fault);
         case MESSAGE_ASSIGN:
                 return on_assign(session, fault);
         default:

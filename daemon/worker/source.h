@@ -25,6 +25,11 @@ typedef void (*source_progress_fn)(void *context, uint64_t files, uint32_t class
 
 struct source;
 
+/* Two kinds of errors come from write and image. -EBADMSG, -EINVAL, -EFBIG and -EOPNOTSUPP say that the
+ * sample is bad: its bytes were read and are of no use. Everything else says that it could not be read (or
+ * that memory is short) and nothing about the sample; a source gives no errno of the first kind for that,
+ * whatever the system calls it. */
+
 struct source_ops {
         const char *name; /* as in recipe_sources[] */
 

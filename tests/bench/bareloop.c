@@ -126,7 +126,7 @@ static int fill(struct bench *bench, struct fault *fault) {
                 if (rows > bench->samples - chunk.row)
                         rows = bench->samples - chunk.row;
                 chunk.rows = (uint32_t)rows;
-                r = assembly_fill(bench->assembly, &chunk, bench->slot, NULL, &failure, fault);
+                r = assembly_fill(bench->assembly, &chunk, bench->slot, NULL, NULL, &failure, fault);
                 if (r < 0)
                         return fault_prefix(fault, r, "sample %llu %s", (unsigned long long)failure.sample,
                                             failure.file);

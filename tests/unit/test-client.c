@@ -809,7 +809,6 @@ END_TEST
         A(field_unaligned, a->field[0].offset = 2)                                                           \
         A(field_capacity, a->field[0].capacity += 8)                                                         \
         A(field_shape, a->field[0].shape[0] = 3)                                                             \
-        A(field_shape_zero, a->field[0].shape[0] = 0)                                                        \
         A(field_shape_huge, a->field[0].shape[0] = UINT64_C(1) << 62)                                        \
         A(field_order, a->field[0].order = 1)                                                                \
         A(start_row, a->start_row = SAMPLES)                                                                 \

@@ -180,6 +180,37 @@ static double log_point(struct random *random, int i) {
                             : 1 + ldexp(unit - 0.5, -(i % 50));
 }
 
+/* Against a second definition, and evenly spread where the bound is far from a power of two. */
+START_TEST(test_below_u64) {
+        static const uint64_t bounds[] = {
+                1, 2, 3, 1 << 20, (UINT64_C(1) << 32) + 1, UINT64_C(3) << 46, UINT64_MAX};
+        struct random random, words;
+        uint64_t counts[6] = {0};
+
+        for (size_t i = 0; i < sizeof(bounds) / sizeof(bounds[0]); i++) {
+                random_init(&random, 5, 6, 7, RANDOM_SUBSTITUTE, (uint16_t)i);
+                words = random;
+                for (int n = 0; n < 1000; n++) {
+                        uint64_t ones = 0, expected;
+
+                        while (ones < bounds[i] - 1)
+                                ones = ones << 1 | 1;
+                        do {
+                                uint64_t high = random_u32(&words);
+
+                                expected = (high << 32 | random_u32(&words)) & ones;
+                        } while (expected >= bounds[i]);
+                        ck_assert_uint_eq(random_below_u64(&random, bounds[i]), expected);
+                }
+        }
+        random_init(&random, 1, 2, 3, RANDOM_SUBSTITUTE, 0);
+        for (int n = 0; n < 60000; n++)
+                counts[random_below_u64(&random, UINT64_C(6) << 40) >> 40]++;
+        for (int i = 0; i < 6; i++)
+                ck_assert(counts[i] > 9600 && counts[i] < 10400);
+}
+END_TEST
+
 START_TEST(test_exp_log_error) {
         double worst_exp = 0, worst_log = 0;
         struct random random;
@@ -244,6 +275,7 @@ int main(void) {
         tcase_add_test(tests, test_block_wraps);
         tcase_add_test(tests, test_unit);
         tcase_add_test(tests, test_below);
+        tcase_add_test(tests, test_below_u64);
         tcase_add_test(tests, test_exp_log_error);
         tcase_add_test(tests, test_exp_log_special);
         tcase_add_test(tests, test_exp_log_pinned);

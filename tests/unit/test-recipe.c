@@ -132,7 +132,9 @@ START_TEST(test_recipe_text) {
                    "\"output\":{\"dtype\":\"float32\",\"layout\":\"hwc\"}}");
         check_text(SYNTHETIC(", \"bytes\": \"1K\", \"mode\": \"ramp\""),
                    "{\"source\":{\"type\":\"synthetic\",\"mode\":\"ramp\",\"samples\":10,\"features\":512,"
-                   "\"bytes\":1024,\"delay_us\":0,\"slow_sample\":0,\"slow_every\":0,\"slow_us\":0},"
+                   "\"bytes\":1024,\"delay_us\":0,\"slow_sample\":0,\"slow_every\":0,\"slow_us\":0,"
+                   "\"die_sample\":0,\"die_every\":0,\"die_how\":\"raise\",\"die_times\":0,"
+                   "\"die_counter\":null},"
                    "\"transforms\":[],\"output\":{\"dtype\":\"float32\",\"layout\":\"chw\"}}");
 }
 END_TEST
@@ -173,6 +175,8 @@ START_TEST(test_schema_synthetic) {
                 return;
         schema = schema_of(SYNTHETIC(", \"mode\": \"slow\", \"bytes\": 5"));
         check_field(&schema.fields[1], "data", SCHEMA_UINT8, 1, 5, 0, 0);
+        schema = schema_of(SYNTHETIC(", \"mode\": \"die\", \"bytes\": 6"));
+        check_field(&schema.fields[1], "data", SCHEMA_UINT8, 1, 6, 0, 0);
         schema = schema_of(SYNTHETIC(", \"mode\": \"rng\""));
         check_field(&schema.fields[0], "index", SCHEMA_INT64, 0, 0, 0, 0);
         check_field(&schema.fields[1], "draws", SCHEMA_UINT8, 1, 32, 0, 0);
@@ -223,6 +227,11 @@ START_TEST(test_recipe_refused) {
                 {"{\"source\": {\"type\": \"synthetic\", \"samples\": 1}, \"transforms\": [" CROP
                  "], \"output\": {}}",
                  "transforms[0]: expected no transforms, a synthetic source has no images"},
+                {SYNTHETIC(", \"die_times\": 2"), "source: expected die_counter where die_times is set"},
+                {SYNTHETIC(", \"die_counter\": \"\""), "source: die_counter: expected text"},
+                {SYNTHETIC(", \"die_how\": \"sleep\""),
+                 "source: die_how: expected one of raise, raise_ugly, read_error, exit, abort, segv, bus, "
+                 "kill9, hang, oom, got \"sleep\""},
                 {IMAGES("", ""), "source: expected images of one size at the end, got whatever the files "
                                  "have: add center_crop"},
                 {IMAGES(FLIP, ""), "source: expected images of one size at the end, got whatever the files "
@@ -289,6 +298,12 @@ START_TEST(test_recipe_accepted) {
         recipe_deinit(&recipe);
         must_read(&recipe, SYNTHETIC(", \"bytes\": 1, \"slow_us\": 1, \"delay_us\": 100, \"features\": 3"));
         recipe_deinit(&recipe);
+        must_read(&recipe,
+                  SYNTHETIC(", \"die_times\": 1, \"die_counter\": \"/count\", \"die_how\": \"oom\""));
+        ck_assert_int_eq(recipe.source.die_how, RECIPE_DIE_OOM);
+        ck_assert_str_eq(recipe.source.die_counter, "/count");
+        recipe_deinit(&recipe);
+        ck_assert(is_zero(&recipe));
         must_read(&recipe, IMAGES("{\"resize\": {\"size\": 10, \"max_size\": 11}}, " CROP, ""));
         recipe_deinit(&recipe);
 }

@@ -5,12 +5,9 @@
 
 #include "base/cleanup.h"
 #include "base/clock.h"
-#include "base/fault.h"
-#include "daemon/worker/assembly.h"
 #include "daemon/worker/sources/ramp.h"
 #include "proto/order.h"
-#include "proto/worker-page.h"
-#include "tests/support/photos.h"
+#include "tests/support/assembly.h"
 #include "tests/support/ramp.h"
 
 #include <check.h>
@@ -36,58 +33,6 @@ START_TEST(ramp_agrees_with_its_second_definition) {
 END_TEST
 
 /* ---- assembly ---- */
-
-struct fixture {
-        struct recipe recipe;
-        struct schema schema;
-        struct assembly *assembly;
-        uint8_t *slot;
-        struct worker_page page;
-        struct assembly_failure failure;
-        struct fault fault;
-};
-
-static void fixture_init(struct fixture *fixture, const char *recipe, uint64_t samples, uint32_t slot_rows,
-                         int shuffle, int index_fd) {
-        json_t *json = json_loads(recipe, 0, NULL);
-
-        *fixture = (struct fixture){0};
-        ck_assert_ptr_nonnull(json);
-        ck_assert_msg(recipe_from_json(&fixture->recipe, json, &fixture->fault) == 0, "%s",
-                      fixture->fault.text);
-        json_decref(json);
-        recipe_schema(&fixture->recipe, &fixture->schema);
-        ck_assert_int_eq(schema_lay_out(&fixture->schema, slot_rows, &fixture->fault), 0);
-        fixture->slot = aligned_alloc(4096, fixture->schema.slot_stride);
-        memset(fixture->slot, 0xee, fixture->schema.slot_stride);
-        ck_assert_msg(assembly_new(&fixture->assembly, &fixture->recipe, &fixture->schema, samples, shuffle,
-                                   index_fd, &fixture->fault) == 0,
-                      "%s", fixture->fault.text);
-}
-
-static void fixture_deinit(struct fixture *fixture) {
-        assembly_free(fixture->assembly);
-        recipe_deinit(&fixture->recipe);
-        free(fixture->slot);
-}
-
-static int fill(struct fixture *fixture, uint64_t seed, uint32_t epoch, uint64_t row, uint32_t first,
-                uint32_t rows) {
-        struct assembly_chunk chunk = {
-                .seed = seed, .epoch = epoch, .row = row, .first = first, .rows = rows};
-
-        return assembly_fill(fixture->assembly, &chunk, fixture->slot, &fixture->page, &fixture->failure,
-                             &fixture->fault);
-}
-
-static uint8_t *cell(struct fixture *fixture, uint32_t field, uint32_t row) {
-        return fixture->slot + fixture->schema.fields[field].offset +
-               row * fixture->schema.fields[field].row_bytes;
-}
-
-static int64_t id_at(struct fixture *fixture, uint32_t row) {
-        return ((int64_t *)(fixture->slot + fixture->schema.ids_offset))[row];
-}
 
 #define FEATURES SYNTHETIC("\"features\": 21")
 #define RNG      SYNTHETIC("\"mode\": \"rng\"")
@@ -121,6 +66,9 @@ START_TEST(ramp_rows_hold_their_own_pattern) {
         ck_assert_uint_eq(fixture.page.sample, WORKER_PAGE_IDLE);
         ck_assert_uint_eq(fixture.page.epoch, 2);
         ck_assert_uint_eq(fixture.page.row, 84);
+        ck_assert_uint_eq(fixture.page.chunk_slot, WORKER_PAGE_IDLE);
+        ck_assert_uint_eq(fixture.page.chunk_first, 3);
+        ck_assert_uint_eq(fixture.page.chunk_done, 5);
         ck_assert_uint_eq(fixture.page.rows_done, 5);
         ck_assert_uint_gt(fixture.page.cpu_ns, 0);
         ck_assert_int_eq(fill(&fixture, 9, 2, 98, 0, 4), 0);
@@ -200,13 +148,6 @@ START_TEST(delays_are_kept) {
         fixture_deinit(&fixture);
 }
 END_TEST
-
-static int has_test_modes(void) {
-        for (int i = 0; recipe_synthetic_modes[i]; i++)
-                if (strcmp(recipe_synthetic_modes[i], "rng") == 0)
-                        return 1;
-        return 0;
-}
 
 static int compare_draws(const void *a, const void *b) {
         uint64_t x = *(const uint64_t *)a, y = *(const uint64_t *)b;
@@ -301,6 +242,8 @@ START_TEST(a_bad_file_is_named_and_rows_before_it_stay) {
         ck_assert_uint_gt(strlen(fixture.fault.text), 0);
         ck_assert_int_eq(id_at(&fixture, 12), 4);
         ck_assert_uint_eq(fixture.page.rows_done, 3);
+        ck_assert_uint_eq(fixture.page.chunk_done, 3);
+        ck_assert_uint_eq(fixture.page.chunk_slot, WORKER_PAGE_IDLE);
 
         ck_assert_int_eq(fill(&fixture, 0, 0, 6, 0, 1), -EINVAL);
         ck_assert_str_eq(fixture.fault.text, "not a regular file");

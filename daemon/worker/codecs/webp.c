@@ -33,10 +33,11 @@ static const char *status_text(VP8StatusCode status) {
         }
 }
 
-static int damaged(struct fault *fault, VP8StatusCode status) {
+static int damaged(struct fault *fault, VP8StatusCode status, size_t length) {
         if (status == VP8_STATUS_OUT_OF_MEMORY)
                 return fault_set(fault, -ENOMEM, "no memory to decode the WebP");
-        return fault_set(fault, -EBADMSG, "the WebP is damaged: %s", status_text(status));
+        return fault_set(fault, -EBADMSG, "the WebP of %zu bytes is damaged: %s", length,
+                         status_text(status));
 }
 
 static int features(const uint8_t *bytes, size_t length, WebPBitstreamFeatures *features,
@@ -44,7 +45,7 @@ static int features(const uint8_t *bytes, size_t length, WebPBitstreamFeatures *
         VP8StatusCode status = WebPGetFeatures(bytes, length, features);
 
         if (status != VP8_STATUS_OK)
-                return damaged(fault, status);
+                return damaged(fault, status, length);
         if (features->has_animation)
                 return fault_set(fault, -EOPNOTSUPP, "format WEBP with animation is not supported");
         return codec_check_pixels((uint32_t)features->width, (uint32_t)features->height, fault);
@@ -70,7 +71,7 @@ static int decode(struct decoder *decoder, const uint8_t *bytes, size_t length,
         int r;
 
         if (!WebPInitDecoderConfig(&config))
-                return fault_set(fault, -EOPNOTSUPP,
+                return fault_set(fault, -ENOSYS, /* no fault of the picture */
                                  "libwebp has another version than the one it was built with");
         r = features(bytes, length, &config.input, fault);
         if (r < 0)
@@ -88,7 +89,7 @@ static int decode(struct decoder *decoder, const uint8_t *bytes, size_t length,
         status = WebPDecode(bytes, length, &config);
         WebPFreeDecBuffer(&config.output);
         if (status != VP8_STATUS_OK)
-                return damaged(fault, status);
+                return damaged(fault, status, length);
         image_crop(image, window->left, window->top, window->width, window->height);
         return 0;
 }

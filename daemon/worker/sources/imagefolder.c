@@ -5,9 +5,10 @@
  *
  * Names come from the shared index and are opened relative to a descriptor of the root, so that a renamed or
  * mounted-over root changes nothing for a running worker. Files are read, never mapped: one that is cut short
- * while it is read gives a decoding error in place of a SIGBUS. They are opened without blocking, because a
- * FIFO under an image's name would otherwise hold the worker for ever; what is not a regular file is refused.
- * The read buffer and the decoder's state grow to the largest file and are kept. */
+ * while it is read gives a decoding error in place of a SIGBUS. What the scan saw of a file counts for
+ * nothing here: it is read as long as it is now, and its bytes are judged. They are opened without blocking,
+ * because a FIFO under an image's name would otherwise hold the worker for ever; what is not a regular file
+ * is refused. The read buffer and the decoder's state grow to the largest file and are kept. */
 
 #include "daemon/worker/source.h"
 
@@ -100,8 +101,12 @@ static int make_room(struct source *source, size_t size) {
         return 0;
 }
 
+/* Some of the system's errors have numbers that say "a bad sample" here, a failed checksum of the file system
+ * (EBADMSG) for one. */
 static int system_fault(int error, const char *doing, struct fault *fault) {
-        return fault_set(fault, -error, "cannot %s it: %s", doing, strerror(error));
+        int taken = error == EBADMSG || error == EINVAL || error == EFBIG || error == EOPNOTSUPP;
+
+        return fault_set(fault, taken ? -EIO : -error, "cannot %s it: %s", doing, strerror(error));
 }
 
 /* Reads the file source->name into source->bytes. The number of bytes, or a negative errno. */
@@ -137,7 +142,7 @@ static int imagefolder_image(struct source *source, const struct source_request 
         int r;
 
         if (request->sample >= source->index->header->samples)
-                return fault_set(fault, -EINVAL, "sample %llu of %llu", (unsigned long long)request->sample,
+                return fault_set(fault, -ERANGE, "sample %llu of %llu", (unsigned long long)request->sample,
                                  (unsigned long long)source->index->header->samples);
         imagefolder_name_of(source, request->sample, source->name, sizeof(source->name));
         n = read_file(source, fault);

@@ -8,7 +8,8 @@
  * path, so the counter is stepped here instead of drawing word by word. ramp       the sample's own number
  * and bytes that name (sample, epoch, offset), see ramp.h: a mix-up, a tear or a stale slot shows in any
  * byte. rng        a piece from every random stream that a row may draw from, for tests of seeds and orders.
- * slow       the ramp, and one sample (or each n-th from it) that takes its time.
+ * slow       the ramp, and one sample (or each n-th from it) that takes its time. die        the ramp, and
+ * a sample that its worker does not survive, see die.c.
  *
  * A delay is one nanosleep a sample and nothing else: what is measured against it is the article's loop,
  * which does the same. */
@@ -17,6 +18,7 @@
 
 #include "base/cleanup.h"
 #include "base/fault.h"
+#include "daemon/worker/sources/die.h"
 #include "daemon/worker/sources/ramp.h"
 #include "proto/random.h"
 
@@ -33,6 +35,7 @@ enum {
 
 struct source {
         const struct recipe_source *recipe;
+        struct die die;
 };
 
 static int synthetic_scan(const struct recipe_source *recipe, source_progress_fn progress, void *context,
@@ -138,6 +141,7 @@ static int is_slow(const struct recipe_source *recipe, uint64_t sample) {
 static int synthetic_write(struct source *source, const struct source_request *request, void *const cells[],
                            struct fault *fault) {
         const struct recipe_source *recipe = source->recipe;
+        int r;
 
         sleep_us(recipe->delay_us);
         switch (recipe->mode) {
@@ -145,6 +149,11 @@ static int synthetic_write(struct source *source, const struct source_request *r
                 write_features(request, recipe->features, cells[0]);
                 write_label(request, cells[1]);
                 return 0;
+        case RECIPE_DIE:
+                r = die_at(&source->die, recipe, request->sample, fault);
+                if (r == 0)
+                        write_ramp(request, recipe->bytes, cells[0], cells[1]);
+                return r;
         case RECIPE_SLOW:
                 if (is_slow(recipe, request->sample))
                         sleep_us(recipe->slow_us);
@@ -157,7 +166,7 @@ static int synthetic_write(struct source *source, const struct source_request *r
                 write_draws(request, cells[1]);
                 return 0;
         }
-        return fault_set(fault, -EINVAL, "the synthetic source has no mode %d", recipe->mode);
+        return fault_set(fault, -ENOSYS, "the synthetic source has no mode %d", recipe->mode);
 }
 
 static void synthetic_name_of(struct source *source, uint64_t sample, char *name, size_t size) {
