@@ -122,6 +122,17 @@ static void print_workers(FILE *out, const struct config_pipeline *pipeline) {
                 fprintf(out, "  %-11s shared with all pipelines, see cpus\n", "workers");
 }
 
+/* What becomes of bad samples, where that is not the usual. */
+static void print_errors(FILE *out, const struct config_pipeline *pipeline) {
+        if (pipeline->on_error == CONFIG_ON_ERROR_FAIL)
+                fprintf(out, "  %-11s fail: a bad sample ends its jobs\n", "on_error");
+        else if (pipeline->max_errors != CONFIG_MAX_ERRORS_DEFAULT)
+                fprintf(out, "  %-11s at most %.10g of the samples are replaced\n", "max_errors",
+                        pipeline->max_errors);
+        if (pipeline->sample_timeout != CONFIG_SAMPLE_TIMEOUT_DEFAULT)
+                fprintf(out, "  %-11s %.10g seconds for a sample\n", "timeout", pipeline->sample_timeout);
+}
+
 static int print_readable(FILE *out, const struct config_pipeline *pipeline, struct fault *fault) {
         char found[PATH_MAX];
         struct fault reason;
@@ -180,6 +191,7 @@ int check_print(const struct config *config, FILE *out, struct fault *fault) {
                 print_slot(out, pipeline);
                 print_ring(out, config, pipeline, &totals);
                 print_workers(out, pipeline);
+                print_errors(out, pipeline);
         }
         fprintf(out, "\nall rings: %" PRIu64 " bytes (%s)\n", totals.bytes,
                 number_format_bytes(text, totals.bytes));

@@ -23,6 +23,7 @@ static const char *const last_batch_names[] = {"short", "drop", "pad",
                                                NULL};                      /* enum last_batch, from SHORT */
 static const char *const backing_names[] = {"auto", "shm", "memfd", NULL}; /* enum config_backing */
 static const char *const reserve_names[] = {"attach", "start", NULL};      /* enum config_reserve */
+static const char *const on_error_names[] = {"replace", "fail", NULL};     /* enum config_on_error */
 
 const struct config_part config_parts[] = {
         {"cpus", "auto or a whole number from 1 to 1024", "auto",
@@ -75,5 +76,13 @@ const struct key config_pipeline_keys[] = {
          .help = "where the ring lives: in /dev/shm, in a memfd, or (auto) the first of them that has room"},
         {"reserve", KEY_NAME, PIPELINE(reserve), .fallback = "\"attach\"", .names = reserve_names,
          .help = "when the ring is reserved and the workers start: with the first job, or with the daemon"},
+        {"on_error", KEY_NAME, PIPELINE(on_error), .fallback = "\"replace\"", .names = on_error_names,
+         .help = "what becomes of a sample that cannot be made: another one takes its row, or its jobs get "
+                 "an error"},
+        {"max_errors", KEY_DOUBLE, PIPELINE(max_errors), RANGE(0, 1), .fallback = "0.001",
+         .help = "share of the samples that may be replaced; more is an error, judged from 1,000 rows on"},
+        {"sample_timeout", KEY_DOUBLE, PIPELINE(sample_timeout), RANGE(0.1, 86400), .fallback = "60.0",
+         .help = "seconds that a worker may take for one sample; one that takes longer is killed, and the "
+                 "sample tried alone"},
         {0},
 };

@@ -32,19 +32,30 @@ enum config_reserve {
         CONFIG_RESERVE_START,
 };
 
+enum config_on_error {
+        CONFIG_ON_ERROR_REPLACE,
+        CONFIG_ON_ERROR_FAIL,
+};
+
+#define CONFIG_MAX_ERRORS_DEFAULT     0.001
+#define CONFIG_SAMPLE_TIMEOUT_DEFAULT 60.0 /* seconds */
+
 struct config_pipeline {
         char *name; /* 1 ... 64 of A-Z a-z 0-9 . _ - */
         struct recipe recipe;
         uint64_t batch_size;
         bool shuffle;
         uint64_t seed;
-        int last_batch;   /* enum last_batch; never DEFAULT, PAD */
-        bool drop_last;   /* the other way to say it; whoever said which, last_batch is what counts */
-        uint64_t workers; /* 0: not given, the daemon's cpus */
-        uint64_t slots;   /* 0: not given */
-        uint64_t ring;    /* bytes, 0: not given; with `slots` given too: refused */
-        int backing;      /* enum config_backing */
-        int reserve;      /* enum config_reserve */
+        int last_batch;        /* enum last_batch; never DEFAULT, PAD */
+        bool drop_last;        /* the other way to say it; whoever said which, last_batch is what counts */
+        uint64_t workers;      /* 0: not given, the daemon's cpus */
+        uint64_t slots;        /* 0: not given */
+        uint64_t ring;         /* bytes, 0: not given; with `slots` given too: refused */
+        int backing;           /* enum config_backing */
+        int reserve;           /* enum config_reserve */
+        int on_error;          /* enum config_on_error */
+        double max_errors;     /* share of the samples that may be replaced, 0 ... 1; see ledger_judge */
+        double sample_timeout; /* seconds that a worker may take for one sample */
         /* derived */
         struct schema schema; /* laid out for batch_size rows */
         uint32_t n_slots;     /* of `slots`, `ring` or the default */

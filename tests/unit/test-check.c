@@ -151,6 +151,35 @@ START_TEST(test_check_warns) {
 }
 END_TEST
 
+/* What is as usual is not said. */
+START_TEST(test_check_prints_errors) {
+        static const struct {
+                const char *keys, *said;
+        } tried[] = {
+                {"    on_error: fail\n", "  on_error    fail: a bad sample ends its jobs\n"},
+                {"    max_errors: 0.05\n", "  max_errors  at most 0.05 of the samples are replaced\n"},
+                {"    sample_timeout: 2.5\n", "  timeout     2.5 seconds for a sample\n"},
+                {"    on_error: replace\n    max_errors: 0.001\n    sample_timeout: 60\n", NULL},
+        };
+
+        for (size_t i = 0; i < sizeof(tried) / sizeof(*tried); i++) {
+                _cleanup_(config_freep) struct config *config = NULL;
+                char keys[512], text[8192];
+                FILE *out = fmemopen(text, sizeof(text), "w");
+                struct fault fault;
+
+                snprintf(keys, sizeof(keys), HEAD SOURCE BATCH "    backing: memfd\n%s", tried[i].keys);
+                config = load(keys);
+                ck_assert_int_eq(check_print(config, out, &fault), 0);
+                fclose(out);
+                ck_assert_msg(!tried[i].said || strstr(text, tried[i].said), "%s", text);
+                ck_assert(!strstr(text, "on_error") == (i != 0));
+                ck_assert(!strstr(text, "max_errors") == (i != 1));
+                ck_assert(!strstr(text, "timeout") == (i != 2));
+        }
+}
+END_TEST
+
 static void assert_documented(const char *text, const char *name) {
         char row[64];
 
@@ -189,6 +218,7 @@ int main(void) {
         tcase_add_test(tests, test_check_names_what_refuses);
         tcase_add_test(tests, test_check_names_who_is_refused);
         tcase_add_test(tests, test_check_warns);
+        tcase_add_test(tests, test_check_prints_errors);
         tcase_add_test(tests, test_every_key_is_documented);
         srunner_set_tap(runner, "-");
         srunner_run_all(runner, CK_SILENT);

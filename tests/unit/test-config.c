@@ -31,6 +31,9 @@ START_TEST(test_defaults) {
         ck_assert_uint_eq(pipeline->ring, 0);
         ck_assert_int_eq(pipeline->backing, CONFIG_BACKING_AUTO);
         ck_assert_int_eq(pipeline->reserve, CONFIG_RESERVE_ATTACH);
+        ck_assert_int_eq(pipeline->on_error, CONFIG_ON_ERROR_REPLACE);
+        ck_assert(pipeline->max_errors == CONFIG_MAX_ERRORS_DEFAULT);
+        ck_assert(pipeline->sample_timeout == CONFIG_SAMPLE_TIMEOUT_DEFAULT);
         ck_assert_uint_eq(pipeline->schema.n_fields, 2);
         ck_assert_uint_eq(pipeline->schema.slot_rows, 8);
         ck_assert_uint_eq(pipeline->n_slots, CONFIG_SLOTS_DEFAULT);
@@ -67,6 +70,9 @@ static const char whole[] = "# pinfeed.yaml\n"
                             "    ring: 2G\n"
                             "    backing: memfd\n"
                             "    reserve: start\n"
+                            "    on_error: fail\n"
+                            "    max_errors: 0.25\n"
+                            "    sample_timeout: 86400\n"
                             "  val-2.b_C:\n"
                             "    batch_size: 1\n"
                             "    transforms: [center_crop: {size: 4}, normalize: {mean: *std, std: *std}]\n"
@@ -112,6 +118,9 @@ START_TEST(test_whole) {
         ck_assert_uint_eq(pipeline->workers, 1024);
         ck_assert_int_eq(pipeline->backing, CONFIG_BACKING_MEMFD);
         ck_assert_int_eq(pipeline->reserve, CONFIG_RESERVE_START);
+        ck_assert_int_eq(pipeline->on_error, CONFIG_ON_ERROR_FAIL);
+        ck_assert(pipeline->max_errors == 0.25);
+        ck_assert(pipeline->sample_timeout == 86400);
         ck_assert_uint_eq(pipeline->ring, UINT64_C(2) << 30);
         ck_assert_uint_eq(pipeline->n_slots, (UINT64_C(2) << 30) / pipeline->schema.slot_bytes);
         ck_assert_uint_le(pipeline->ring_bytes, UINT64_C(2) << 30);
@@ -123,8 +132,21 @@ START_TEST(test_whole) {
         ck_assert(strstr(pipeline->recipe.source.path, "/12"));
         ck_assert(pipeline->recipe.transforms[1].mean[2] == 4);
         ck_assert_uint_eq(pipeline->n_slots, 2);
-        ck_assert_uint_eq(pipeline->ring_line, 31);
+        ck_assert_uint_eq(pipeline->ring_line, 34);
         ck_assert_ptr_null(config_find(config, "val"));
+}
+END_TEST
+
+/* The ends of the ranges. */
+START_TEST(test_errors) {
+        _cleanup_(config_freep) struct config *all =
+                load(HEAD SOURCE BATCH "    on_error: replace\n    max_errors: 1\n    sample_timeout: 0.1\n");
+        _cleanup_(config_freep) struct config *none = load(HEAD SOURCE BATCH "    max_errors: 0\n");
+
+        ck_assert_int_eq(all->pipelines[0].on_error, CONFIG_ON_ERROR_REPLACE);
+        ck_assert(all->pipelines[0].max_errors == 1);
+        ck_assert(all->pipelines[0].sample_timeout == 0.1);
+        ck_assert(none->pipelines[0].max_errors == 0);
 }
 END_TEST
 
@@ -250,6 +272,7 @@ int main(void) {
         tcase_set_timeout(tests, 120);
         tcase_add_test(tests, test_defaults);
         tcase_add_test(tests, test_whole);
+        tcase_add_test(tests, test_errors);
         tcase_add_test(tests, test_last_batch);
         tcase_add_test(tests, test_ring_sizes);
         tcase_add_test(tests, test_ring_of_a_tebibyte);
