@@ -20,6 +20,7 @@
 #include "base/number.h"
 #include "base/seqpacket.h"
 #include "client/job.h"
+#include "client/registry.h"
 #include "proto/runtime.h"
 
 #include <errno.h>
@@ -120,7 +121,11 @@ static int connection_open_socket(struct pinfeed_job *job, const char *given) {
                 return r;
         snprintf(path, sizeof(path), "%s/%s", directory, RUNTIME_JOB_SOCKET);
 
+        registry_hold();
         r = seqpacket_connect(path);
+        if (r >= 0)
+                job->socket = r; /* where a fork's child finds it */
+        registry_put();
         if (r == -ENOENT || r == -ECONNREFUSED || r == -ENOTDIR)
                 return fault_set(&job->fault, -ENOENT,
                                  "no pinfeedd listens on %s; start one with 'pinfeedd --config FILE'", path);
@@ -128,7 +133,6 @@ static int connection_open_socket(struct pinfeed_job *job, const char *given) {
                 return fault_set(&job->fault, -EPERM, "%s belongs to somebody else", path);
         if (r < 0)
                 return fault_set(&job->fault, r, "connecting to %s failed: %s", path, strerror(-r));
-        job->socket = r;
 
         r = seqpacket_peer(job->socket, &job->daemon_pid, &uid, &gid);
         if (r < 0)

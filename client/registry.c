@@ -10,7 +10,9 @@
  * A fork's child inherits jobs, list and lock. pthread_atfork keeps the lock whole and counts the generation
  * of the process, so that calls in the child notice without asking the kernel for their pid each time. The
  * child keeps the parent's jobs in the list: that is how it knows their batches to be -ECHILD. Their sockets
- * are closed in it, or the daemon would believe in a job for as long as any of its children lives. */
+ * are closed in it, or the daemon would believe in a job for as long as any of its children lives. A socket
+ * that is just being connected is in no job yet, so fork waits for it: at most a second, and only while the
+ * daemon's queue is full. */
 
 #include "client/registry.h"
 
@@ -88,6 +90,10 @@ struct pinfeed_job *registry_get(const struct pinfeed_batch *batch) {
                 if (registry_owns(job, (uintptr_t)batch))
                         break;
         return job;
+}
+
+void registry_hold(void) {
+        pthread_rwlock_rdlock(&registry_lock);
 }
 
 void registry_put(void) {

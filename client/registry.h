@@ -22,3 +22,6 @@ bool registry_is_ours(const struct pinfeed_job *job);
  * away until registry_put, which must follow in either case. */
 struct pinfeed_job *registry_get(const struct pinfeed_batch *batch);
 void registry_put(void);
+
+/* From here to registry_put the process does not fork: for a descriptor that is not yet in its job. */
+void registry_hold(void);

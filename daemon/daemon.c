@@ -26,6 +26,7 @@
 #include "daemon/log.h"
 
 #include <errno.h>
+#include <inttypes.h>
 #include <signal.h>
 #include <stdio.h>
 #include <stdlib.h>
@@ -37,6 +38,7 @@ enum {
         DAEMON_BACKLOG = 128,
         DAEMON_ACCEPTS_PER_TURN = 16,
         DAEMON_ACCEPT_PAUSE_MS = 500,
+        DAEMON_REFUSALS_MS = 1000, /* one line about refused connections in so long */
 };
 
 /* ---- jobs ---- */
@@ -87,6 +89,23 @@ static void on_pause_over(uv_timer_t *timer) {
         uv_poll_start(&daemon->job_poll, UV_READABLE, on_connection);
 }
 
+/* Whoever tries again and again must not fill the log. */
+static void log_refusal(struct daemon *daemon, const char *text) {
+        uint64_t now = clock_ns();
+
+        if (daemon->refused_ns != 0 && now - daemon->refused_ns < DAEMON_REFUSALS_MS * NS_PER_MS) {
+                daemon->unlogged++;
+                return;
+        }
+        if (daemon->unlogged > 0)
+                log_line(LOG_WARNING, "%s (and %" PRIu64 " more since the last line about such)", text,
+                         daemon->unlogged);
+        else
+                log_line(LOG_WARNING, "%s", text);
+        daemon->refused_ns = now;
+        daemon->unlogged = 0;
+}
+
 /* What cannot be accepted now is left in the queue for a moment: the socket stays readable, and looking at it
  * again at once would take all of a CPU. */
 static void on_connection(uv_poll_t *poll, int status, int events) {
@@ -99,7 +118,7 @@ static void on_connection(uv_poll_t *poll, int status, int events) {
                 if (r == LISTENER_E_NONE)
                         return;
                 if (r != 0)
-                        log_line(LOG_WARNING, "%s", fault.text);
+                        log_refusal(daemon, fault.text);
                 if (r < 0) {
                         uv_poll_stop(&daemon->job_poll);
                         uv_timer_start(&daemon->job_pause, on_pause_over, DAEMON_ACCEPT_PAUSE_MS, 0);
@@ -107,9 +126,9 @@ static void on_connection(uv_poll_t *poll, int status, int events) {
                 }
                 if (r != 0)
                         continue;
-                if (job_new(&daemon->loop, &daemon->jobs, socket, ++daemon->next_job, &job_events, daemon,
-                            &fault) < 0)
-                        log_line(LOG_WARNING, "%s", fault.text);
+                if (job_new(&daemon->loop, &daemon->jobs, &daemon->quota, socket, ++daemon->next_job,
+                            &job_events, daemon, &fault) < 0)
+                        log_refusal(daemon, fault.text);
         }
 }
 
@@ -257,7 +276,7 @@ static void start_pipelines(struct daemon *daemon) {
         }
 }
 
-/* A job and a worker cost a descriptor each, and the usual limit of 1,024 is there for programs that use
+/* A job costs two descriptors and a worker one, and the usual limit of 1,024 is there for programs that use
  * select. */
 static void raise_descriptor_limit(void) {
         struct rlimit limit;
@@ -275,6 +294,7 @@ static int daemon_init(struct daemon *daemon, struct config *config, const char 
         *daemon = (struct daemon){.config = config, .lock = -1, .job_socket = -1, .started_ns = clock_ns()};
         snprintf(daemon->directory, sizeof(daemon->directory), "%s", directory);
         list_init(&daemon->jobs);
+        quota_init(&daemon->quota);
         daemon->cpus = config->cpus > 0 ? (uint32_t)config->cpus : (uint32_t)cpu_count_usable("");
         r = find_worker(daemon, fault);
         if (r >= 0)
@@ -290,6 +310,7 @@ static void daemon_deinit(struct daemon *daemon) {
                 pipeline_free(daemon->pipelines[i]);
         remove_job_socket(daemon);
         listener_unlock(daemon->directory, daemon->lock);
+        quota_deinit(&daemon->quota);
         config_free(daemon->config);
 }
 

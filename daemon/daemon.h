@@ -7,6 +7,7 @@
 #include "base/list.h"
 #include "daemon/config.h"
 #include "daemon/pipeline.h"
+#include "daemon/quota.h"
 #include "proto/runtime.h"
 
 #include <limits.h>
@@ -35,7 +36,10 @@ struct daemon {
         uint32_t n_pipelines;
         uint32_t unreserved; /* reserve: start pipelines whose ring is not there yet */
         struct list jobs;
+        struct quota quota;
         uint32_t next_job;
+        uint64_t refused_ns; /* when a line about a refused connection was logged last */
+        uint64_t unlogged;   /* refused since without a line of its own */
         bool stopping;
         int exit_status;
 };

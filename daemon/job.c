@@ -3,7 +3,14 @@
 
 /* Sessions.
  *
- *     connect --> NEW --HELLO--> GREETED --ATTACH--> ATTACHING --> ATTACHED --> CLOSED (from every state)
+ *     connect --> QUEUED --> NEW --HELLO--> GREETED --ATTACH--> ATTACHING --> ATTACHED --> CLOSED (from
+ *                                                                                         every state)
+ *
+ * QUEUED only if its uid connects more often than daemon/quota.h allows: such a connection is not read until
+ * it is its turn, but that it is gone is noticed. From NEW on it has JOB_SILENCE_MS until ATTACH.
+ *
+ * The end of a job is seen twice, by its socket and by a pidfd of its process. The socket tells when it
+ * detaches, and the pidfd when the process has ended but not the socket, because a child inherited it.
  *
  * There is no queue of bytes for a slow reader. What a job may be owed is bounded by its credit, and all of
  * it is known: the batches it leases. Those that did not fit into the socket stay in the outbox, which was
@@ -23,6 +30,7 @@
 #include "base/seqpacket.h"
 #include "daemon/listener.h"
 #include "daemon/log.h"
+#include "daemon/quota.h"
 
 #include <errno.h>
 #include <stdio.h>
@@ -45,7 +53,10 @@ const char *job_state_name(enum job_state state) {
 static void on_closed(uv_handle_t *handle) {
         struct job *job = handle->data;
 
-        fd_closep(&job->socket);
+        if (--job->handles > 0)
+                return;
+        fd_closep(&job->pidfd);
+        fd_closep(&job->socket); /* last: the peer sees it, and may count what is left */
         free(job->outbox);
         free(job->segments);
         free(job);
@@ -53,6 +64,7 @@ static void on_closed(uv_handle_t *handle) {
 
 void job_close(struct job *job, const char *reason) {
         bool had_asked = job->state == JOB_ATTACHING || job->state == JOB_ATTACHED;
+        bool served = job->state != JOB_QUEUED;
 
         if (job->state == JOB_CLOSED)
                 return;
@@ -62,7 +74,11 @@ void job_close(struct job *job, const char *reason) {
         list_unlink(&job->link);
         if (had_asked)
                 job->events->closed(job->context, job);
+        quota_leave(job->quota, job->uid, served);
         uv_close((uv_handle_t *)&job->poll, on_closed);
+        uv_close((uv_handle_t *)&job->timer, on_closed);
+        if (job->pidfd >= 0)
+                uv_close((uv_handle_t *)&job->death, on_closed);
 }
 
 /* That the peer is gone is no news. */
@@ -220,6 +236,7 @@ static void on_message(struct job *job, const struct message *message) {
         } else if (message->type == MESSAGE_ATTACH && job->state == JOB_GREETED) {
                 take_attach(job, &message->attach);
                 job->state = JOB_ATTACHING;
+                uv_timer_stop(&job->timer);
                 job->events->attach(job->context, job);
         } else if (message->type == MESSAGE_RELEASE && job->state == JOB_ATTACHED) {
                 on_release(job, &message->release);
@@ -251,7 +268,7 @@ static void receive(struct job *job) {
 static void on_poll(uv_poll_t *poll, int status, int events) {
         struct job *job = poll->data;
 
-        if (status < 0) {
+        if (status < 0 || (events & UV_DISCONNECT)) {
                 job_close(job, NULL);
                 return;
         }
@@ -262,27 +279,109 @@ static void on_poll(uv_poll_t *poll, int status, int events) {
                 job_flush(job);
 }
 
-int job_new(uv_loop_t *loop, struct list *jobs, int socket, uint32_t id, const struct job_events *events,
-            void *context, struct fault *fault) {
+static void on_death(uv_poll_t *poll, int status, int events) {
+        job_close(poll->data, NULL);
+}
+
+/* ---- from connect to ATTACH ---- */
+
+static void on_silence(uv_timer_t *timer) {
+        struct job *job = timer->data;
+        char text[96];
+
+        if (!job->late) {
+                job->late = true;
+                uv_timer_start(timer, on_silence, JOB_SECOND_LOOK_MS, 0);
+                return;
+        }
+        snprintf(text, sizeof(text), "it has connected and not attached within %d s; connect again",
+                 JOB_SILENCE_MS / 1000);
+        job_refuse(job, -ETIMEDOUT, text);
+}
+
+static void serve(struct job *job) {
+        job->state = JOB_NEW;
+        uv_poll_start(&job->poll, UV_READABLE, on_poll);
+        uv_timer_start(&job->timer, on_silence, JOB_SILENCE_MS, 0);
+}
+
+static void on_turn(uv_timer_t *timer) {
+        serve(timer->data);
+}
+
+/* Two or three handles; a job that is given up later closes those that there are. */
+static int init_handles(struct job *job, uv_loop_t *loop, struct fault *fault) {
+        int r = uv_poll_init(loop, &job->poll, job->socket);
+
+        if (r < 0)
+                return fault_set(fault, r, "cannot watch a job's socket: %s", uv_strerror(r));
+        uv_timer_init(loop, &job->timer);
+        job->poll.data = job->timer.data = job->death.data = job;
+        job->handles = 2;
+        if (job->pidfd >= 0 && uv_poll_init(loop, &job->death, job->pidfd) < 0) {
+                fd_closep(&job->pidfd);
+                job->watched = "socket only: the pidfd cannot be polled";
+        }
+        if (job->pidfd >= 0) {
+                job->handles++;
+                uv_poll_start(&job->death, UV_READABLE, on_death);
+        }
+        return 0;
+}
+
+/* Who it is, and whether one more of its user may come; the last thing here that can fail is the entry. */
+static int admit(struct job *job, uint64_t *wait_ns, struct fault *fault) {
+        int r = listener_check_peer(job->socket, &job->pid, &job->uid, fault);
+
+        if (r < 0)
+                return r;
+        r = listener_watch_peer(job->socket, job->pid, &job->pidfd, &job->watched, fault);
+        if (r != 0)
+                return r == LISTENER_E_GONE ? JOB_E_GONE : -EMFILE;
+        r = quota_enter(job->quota, job->uid, clock_ns(), wait_ns);
+        if (r == QUOTA_E_FULL) {
+                fault_set(fault, -EMFILE,
+                          "uid %u has %d connections to pinfeedd, as many as a user may; end some jobs",
+                          (unsigned)job->uid, QUOTA_CONNECTIONS_MAX);
+                listener_turn_away(job->socket, -EMFILE, fault->text);
+                return -EMFILE;
+        }
+        return r < 0 ? fault_set(fault, r, "no memory for a job") : 0;
+}
+
+int job_new(uv_loop_t *loop, struct list *jobs, struct quota *quota, int socket, uint32_t id,
+            const struct job_events *events, void *context, struct fault *fault) {
         _cleanup_(fd_closep) int owned = socket;
-        struct job *job = calloc(1, sizeof(*job));
+        _cleanup_(freep) struct job *owner = calloc(1, sizeof(*owner));
+        struct job *job = owner;
+        uint64_t wait_ns;
         int r;
 
         if (!job)
                 return fault_set(fault, -ENOMEM, "no memory for a job");
-        *job = (struct job){
-                .id = id, .socket = socket, .events = events, .context = context, .connected_ns = clock_ns()};
+        *job = (struct job){.id = id,
+                            .socket = socket,
+                            .pidfd = -1,
+                            .quota = quota,
+                            .events = events,
+                            .context = context,
+                            .connected_ns = clock_ns()};
         list_init(&job->pipeline_link);
-        r = listener_check_peer(socket, &job->pid, &job->uid, fault);
-        if (r >= 0 && (r = uv_poll_init(loop, &job->poll, socket)) < 0)
-                fault_set(fault, r, "cannot watch a job's socket: %s", strerror(-r));
-        if (r < 0) {
-                free(job);
+        r = admit(job, &wait_ns, fault);
+        if (r == 0 && (r = init_handles(job, loop, fault)) < 0)
+                quota_leave(quota, job->uid, false);
+        if (r != 0) {
+                fd_closep(&job->pidfd);
                 return r;
         }
         fd_take(&owned); /* consumed */
-        job->poll.data = job;
+        owner = NULL;    /* likewise */
         list_append(jobs, &job->link);
-        uv_poll_start(&job->poll, UV_READABLE, on_poll);
+        if (wait_ns == 0) {
+                serve(job);
+        } else {
+                uv_poll_start(&job->poll, UV_DISCONNECT, on_poll);
+                uv_timer_start(&job->timer, on_turn, wait_ns / NS_PER_MS + 1, 0);
+        }
         return 0;
 }

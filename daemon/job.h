@@ -14,8 +14,15 @@
 
 struct fault;
 struct job;
+struct quota;
+
+enum {
+        JOB_SILENCE_MS = 10000,    /* until ATTACH; libpinfeed sends it with its first record */
+        JOB_SECOND_LOOK_MS = 1000, /* a limit fires only when two looks so far apart saw it exceeded */
+};
 
 #define JOB_STATES(S)                                                                                        \
+        S(QUEUED, queued)       /* its uid connects too often: not read yet */                               \
         S(NEW, new)             /* has not said HELLO */                                                     \
         S(GREETED, greeted)     /* may ATTACH */                                                             \
         S(ATTACHING, attaching) /* waits for its pipeline */                                                 \
@@ -47,9 +54,15 @@ struct job {
         uint32_t id;
         enum job_state state;
         int socket;
+        int pidfd; /* -1: there is none to be had; see watched */
         uv_poll_t poll;
+        uv_poll_t death;  /* on pidfd */
+        uv_timer_t timer; /* until ATTACH: its turn, then its silence */
+        unsigned handles; /* of these, not yet closed */
         pid_t pid;
         uid_t uid;
+        const char *watched; /* how its death will be seen, for people */
+        struct quota *quota;
         const struct job_events *events;
         void *context;
         struct message_attach attach; /* as it came; world_size and max_held are never 0 */
@@ -64,13 +77,19 @@ struct job {
         uint32_t outbox_first;
         uint32_t outbox_count;
         uint64_t sent; /* number of the first batch that has not been written to the socket */
+        bool late;     /* it was silent for too long at the first look */
         bool dirty;    /* something is in the outbox; job_flush is due */
         bool blocked;  /* the socket is full; writability is awaited */
 };
 
-/* Takes over a connected socket. 0 and the job is in `jobs`, or a negative errno and the socket is closed. */
-int job_new(uv_loop_t *loop, struct list *jobs, int socket, uint32_t id, const struct job_events *events,
-            void *context, struct fault *fault);
+enum job_error {
+        JOB_E_GONE = 1, /* the process that connected has ended already */
+};
+
+/* Takes over a connected socket. 0 and the job is in `jobs`; JOB_E_GONE or a negative errno, and the socket
+ * is closed: its peer has been told why where that is for it to know. */
+int job_new(uv_loop_t *loop, struct list *jobs, struct quota *quota, int socket, uint32_t id,
+            const struct job_events *events, void *context, struct fault *fault);
 
 /* Ends the connection; the closed callback runs before this returns, the memory goes a turn later. `reason`
  * is logged unless NULL. Harmless when it is closed already. */

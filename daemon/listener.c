@@ -7,7 +7,12 @@
  * are no sockets, and sockets that answer, are not ours and stay.
  *
  * The lock file is removed at a clean end. Somebody may have opened it just before; so after locking the file
- * is compared with what now has its name, and opened again when they differ. */
+ * is compared with what now has its name, and opened again when they differ.
+ *
+ * Who has connected is the kernel's word, of the time of connect: the process may have ended since, and its
+ * number may be another's. The pidfd of the socket itself is right in any case; older kernels make one of the
+ * number only, and a wrong one of those does little harm: its process is gone, so its socket is closed,
+ * unless a child of it has it. */
 
 #include "daemon/listener.h"
 
@@ -18,6 +23,7 @@
 
 #include <errno.h>
 #include <fcntl.h>
+#include <limits.h>
 #include <stdbool.h>
 #include <stdio.h>
 #include <string.h>
@@ -25,8 +31,13 @@
 #include <sys/resource.h>
 #include <sys/socket.h>
 #include <sys/stat.h>
+#include <sys/syscall.h>
 #include <sys/un.h>
 #include <unistd.h>
+
+#ifndef SO_PEERPIDFD
+#define SO_PEERPIDFD 77 /* Linux 6.5 has it, Debian 12's headers do not */
+#endif
 
 enum {
         PATH_BYTES = RUNTIME_PATH_MAX + 32,
@@ -144,31 +155,77 @@ int listener_check_peer(int socket, pid_t *pid, uid_t *uid, struct fault *fault)
         return 0;
 }
 
-static void turn_away(int socket, const char *text) {
-        struct message message = {.type = MESSAGE_REFUSED, .refused.error = EMFILE};
+void listener_turn_away(int socket, int error, const char *text) {
+        struct message message = {.type = MESSAGE_REFUSED, .refused.error = (uint16_t)-error};
 
         snprintf(message.refused.text, sizeof(message.refused.text), "%s", text);
-        message_send(socket, &message, NULL, 0); /* or it only sees that it was hung up on */
+        message_send(socket, &message, NULL, 0);
 }
 
-/* The kernel gives out the lowest free number, so a high one means that few are left. */
+/* Whether `fd` is one of those that jobs may have: the kernel gives out the lowest free number, so a high one
+ * means that few are left. If it is not, whoever is at `socket` is told. */
+static bool is_within_limit(int fd, int socket, struct fault *fault) {
+        struct rlimit limit = {};
+
+        if (getrlimit(RLIMIT_NOFILE, &limit) < 0 || (rlim_t)fd + LISTENER_RESERVE < limit.rlim_cur)
+                return true;
+        fault_set(fault, -EMFILE,
+                  "pinfeedd has no descriptor left for another job (its limit is %llu); raise it with "
+                  "ulimit -n or LimitNOFILE=",
+                  (unsigned long long)limit.rlim_cur);
+        listener_turn_away(socket, -EMFILE, fault->text);
+        return false;
+}
+
 int listener_accept(int listening, int *socket, struct fault *fault) {
         _cleanup_(fd_closep) int taken = accept4(listening, NULL, NULL, SOCK_CLOEXEC | SOCK_NONBLOCK);
-        struct rlimit limit = {};
 
         if (taken < 0 && (errno == EAGAIN || errno == EINTR || errno == ECONNABORTED))
                 return LISTENER_E_NONE;
         if (taken < 0)
                 return fault_set(fault, -errno, "cannot accept a connection: %s", strerror(errno));
-        if (getrlimit(RLIMIT_NOFILE, &limit) == 0 && (rlim_t)taken + LISTENER_RESERVE >= limit.rlim_cur) {
-                fault_set(
-                        fault, -EMFILE,
-                        "pinfeedd has no descriptor left for another job (its limit is %llu); raise it with "
-                        "ulimit -n or LimitNOFILE=",
-                        (unsigned long long)limit.rlim_cur);
-                turn_away(taken, fault->text);
+        if (!is_within_limit(taken, taken, fault))
                 return LISTENER_E_FULL;
-        }
         *socket = fd_take(&taken);
+        return 0;
+}
+
+/* The first way is free of the doubt whose the number is by now, and knows no pid namespaces. A negative
+ * errno: ESRCH says that the process is gone. */
+static int open_pidfd(int socket, pid_t pid) {
+        int pidfd = -1;
+        socklen_t size = sizeof(pidfd);
+
+        if (getsockopt(socket, SOL_SOCKET, SO_PEERPIDFD, &pidfd, &size) == 0)
+                return pidfd;
+        if (errno == ESRCH || errno == EMFILE || errno == ENFILE)
+                return -errno;
+        if (pid == 0)
+                return -EXDEV;
+        pidfd = (int)syscall(SYS_pidfd_open, pid, 0);
+        return pidfd < 0 ? -errno : pidfd;
+}
+
+int listener_watch_peer(int socket, pid_t pid, int *pidfd, const char **watched, struct fault *fault) {
+        _cleanup_(fd_closep) int fd = open_pidfd(socket, pid);
+        /* Without one left it is as if the next were beyond the limit. */
+        int next = fd == -EMFILE ? INT_MAX : fd;
+
+        *pidfd = -1;
+        if (fd == -ESRCH)
+                return LISTENER_E_GONE;
+        if (next >= 0 && !is_within_limit(next, socket, fault))
+                return LISTENER_E_FULL;
+        if (fd >= 0)
+                *watched = "pidfd and socket";
+        else if (fd == -EXDEV)
+                *watched = "socket only: its process is in another pid namespace";
+        else if (fd == -ENFILE || fd == -EMFILE)
+                *watched = "socket only: the system is out of descriptors";
+        else if (fd == -EPERM)
+                *watched = "socket only: pidfd_open is not permitted";
+        else
+                *watched = "socket only: this kernel gives no pidfd";
+        *pidfd = fd < 0 ? -1 : fd_take(&fd);
         return 0;
 }

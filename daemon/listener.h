@@ -34,8 +34,17 @@ enum {
 enum listener_error {
         LISTENER_E_NONE = 1, /* nobody waits */
         LISTENER_E_FULL,     /* somebody was refused for want of descriptors; fault says so */
+        LISTENER_E_GONE,     /* the process that connected has ended */
 };
 
 /* Takes the next connection of a job: close-on-exec, non-blocking. 0, a positive LISTENER_E_*, or a negative
  * errno: it still waits, try again later. */
 int listener_accept(int listening, int *socket, struct fault *fault);
+
+/* A descriptor that becomes readable when the process that connected ends, whoever may have its socket by
+ * then: *pidfd, or -1 where none is to be had. *watched says which, and why: a text that lives for ever. 0,
+ * LISTENER_E_GONE, or LISTENER_E_FULL after refusing it as listener_accept does. */
+int listener_watch_peer(int socket, pid_t pid, int *pidfd, const char **watched, struct fault *fault);
+
+/* Sends REFUSED, so that the peer sees more than a closed socket; closing it is the caller's. */
+void listener_turn_away(int socket, int error, const char *text);

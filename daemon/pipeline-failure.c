@@ -1,11 +1,11 @@
 /* SPDX-FileCopyrightText: The pinfeed authors */
 /* SPDX-License-Identifier: Apache-2.0 */
 
-/* Failure, until workers are restarted: what fails, fails a stream. A bad sample or a dead worker ends every
- * job with the seed it was working for, each with the same words. Chunks that a dead worker held and had not
- * begun may be other streams'; they are filled again. Jobs are detached before the chunk is given up, so that
- * nobody asks for the same rows again at once. A pipeline without workers, ring or samples fails as a whole.
- */
+/* Failure: what cannot be mended ends the jobs that need it, each with the same words. A sample that cannot
+ * be read, or that does not decode where on_error says `fail`, ends its stream: the jobs with the seed it was
+ * made for. They are detached before the chunk is given up, so that nobody asks for the same rows again at
+ * once. A pipeline without ring, samples or workers that live fails as a whole. Dead workers are another
+ * matter: pipeline-recovery.c. */
 
 #include "daemon/pipeline-internal.h"
 
@@ -13,7 +13,6 @@
 #include "daemon/job.h"
 #include "daemon/log.h"
 #include "daemon/scheduler.h"
-#include "proto/index.h"
 #include "proto/worker-page.h"
 
 #include <errno.h>
@@ -21,8 +20,8 @@
 #include <stdio.h>
 #include <string.h>
 
-static void fail_jobs(struct pipeline *pipeline, bool all, uint64_t seed,
-                      const struct message_failed *failed) {
+void pipeline_fail_jobs(struct pipeline *pipeline, bool all, uint64_t seed,
+                        const struct message_failed *failed) {
         list_for_each_safe (link, &pipeline->jobs) {
                 struct job *job = pipeline_job_of(link);
 
@@ -35,16 +34,16 @@ static void fail_jobs(struct pipeline *pipeline, bool all, uint64_t seed,
         }
 }
 
-/* Ends the stream of the first chunk, the one in work, and gives all of them up. */
-void pipeline_lose(struct pipeline *pipeline, const struct message_chunk *chunks, uint32_t n_chunks,
+void pipeline_lose(struct pipeline *pipeline, const struct message_chunk *chunk,
                    const struct message_failed *failed) {
         fault_set(&pipeline->failure, -(int)failed->error, "pipeline %s: %s", pipeline->config->name,
                   failed->text);
         log_line(LOG_ERROR, "%s", pipeline->failure.text);
         pipeline->stepping = true; /* no new work before all of this is done */
-        fail_jobs(pipeline, false, chunks[0].seed, failed);
-        for (uint32_t i = 0; i < n_chunks; i++)
-                scheduler_chunk_lost(pipeline->scheduler, chunks[i].slot, chunks[i].first, chunks[i].rows);
+        pipeline_fail_jobs(pipeline, false, chunk->seed, failed);
+        pipeline_clear_suspect(pipeline, chunk->slot, chunk->first);
+        scheduler_chunk_lost(pipeline->scheduler, chunk->slot, chunk->first, chunk->rows);
+        pipeline_drop_suspects(pipeline, chunk->slot);
         pipeline->stepping = false;
         pipeline_step(pipeline);
 }
@@ -53,7 +52,7 @@ void pipeline_lose(struct pipeline *pipeline, const struct message_chunk *chunks
 void pipeline_describe_death(const struct pipeline *pipeline, const struct pool_worker *worker,
                              struct message_failed *failed) {
         uint64_t sample = atomic_load_explicit(&worker->page->sample, memory_order_acquire);
-        char how[FAULT_TEXT_MAX + 64], where[MESSAGE_FILE_MAX + 64] = "", name[MESSAGE_FILE_MAX + 1];
+        char how[FAULT_TEXT_MAX + 64], where[MESSAGE_FILE_MAX + 64] = "";
         struct fault fault;
 
         *failed = (struct message_failed){.error = EIO,
@@ -64,9 +63,7 @@ void pipeline_describe_death(const struct pipeline *pipeline, const struct pool_
         if (worker->n_chunks > 0 && sample != WORKER_PAGE_IDLE) {
                 failed->sample_given = 1;
                 failed->sample = sample;
-                if (pipeline->index_fd >= 0 &&
-                    index_read_name(pipeline->index_fd, sample, name, sizeof(name)) == 0)
-                        fault_sanitize(failed->file, sizeof(failed->file), name, strlen(name));
+                pipeline_name_sample(pipeline, sample, failed->file, sizeof(failed->file));
                 snprintf(where, sizeof(where), " while at sample %" PRIu64 "%s%s%s", sample,
                          *failed->file ? " (" : "", failed->file, *failed->file ? ")" : "");
         }
@@ -89,8 +86,9 @@ void pipeline_fail(struct pipeline *pipeline, int error) {
         uv_idle_stop(&pipeline->reserving);
         uv_idle_stop(&pipeline->growing);
         uv_timer_stop(&pipeline->reporting);
+        uv_timer_stop(&pipeline->restart);
         pipeline->state = PIPELINE_FAILED;
-        fail_jobs(pipeline, true, 0, &failed);
-        pool_stop(&pipeline->pool);
+        pipeline_fail_jobs(pipeline, true, 0, &failed);
+        pool_stop(&pipeline->pool, false);
         pipeline_announce(pipeline, error);
 }

@@ -22,16 +22,51 @@ void pipeline_step(struct pipeline *pipeline);
 /* Tells ATTACHING jobs ten times a second what they wait for, from now on or no more. */
 void pipeline_report(struct pipeline *pipeline, bool wanted);
 
+/* Something that a failed try had left behind is gone: jobs that have come since may have their try. */
+void pipeline_start_anew(struct pipeline *pipeline);
+
 /* Every ATTACHING job becomes ATTACHED or is refused; the pipeline is READY. */
 void pipeline_admit_waiting(struct pipeline *pipeline);
 
-/* Ends the stream of the first chunk, the one in work, and gives all of them up; at least one. */
-void pipeline_lose(struct pipeline *pipeline, const struct message_chunk *chunks, uint32_t n_chunks,
+/* Ends the stream that the chunk belongs to and gives the chunk up. */
+void pipeline_lose(struct pipeline *pipeline, const struct message_chunk *chunk,
                    const struct message_failed *failed);
 
 /* "worker 3 (pid 77) was killed by signal 9 while at sample 812 (n01440764/x.JPEG)" */
 void pipeline_describe_death(const struct pipeline *pipeline, const struct pool_worker *worker,
                              struct message_failed *failed);
+
+/* pipeline-recovery.c: what becomes of the rows of workers that died, and of their places. */
+void pipeline_on_died(void *context, const struct pool_worker *worker);
+void pipeline_on_stuck(void *context, const struct pool_worker *worker);
+void pipeline_on_returned(void *context, const struct pool_worker *worker);
+/* Suspects go first: each to a worker that gets nothing else. */
+void pipeline_give_suspects(struct pipeline *pipeline);
+/* Parts that are done: one of them may have been a suspect. */
+void pipeline_clear_suspect(struct pipeline *pipeline, uint32_t slot, uint32_t first);
+void pipeline_on_restart(uv_timer_t *timer);
+/* The filling of this slot is given up: nobody waits for its suspects any more. */
+void pipeline_drop_suspects(struct pipeline *pipeline, uint32_t slot);
+
+/* pipeline-samples.c: bad samples and condemned ones. */
+void pipeline_on_replaced(void *context, const struct pool_worker *worker,
+                          const struct message_replaced *replaced);
+/* Tells a worker, or all of them, which samples must not be touched. */
+void pipeline_tell_condemned(struct pipeline *pipeline, struct pool_worker *worker);
+void pipeline_condemn(struct pipeline *pipeline, uint64_t sample, const char *file, const char *text);
+/* Reads the verdicts of this source; pipeline_become_ready goes on when they are there. */
+void pipeline_read_verdicts(struct pipeline *pipeline);
+void pipeline_become_ready(struct pipeline *pipeline);
+/* Ends every job when there are too many bad samples. True: it did. */
+bool pipeline_judge_samples(struct pipeline *pipeline);
+void pipeline_name_sample(const struct pipeline *pipeline, uint64_t sample, char *file, size_t size);
+
+/* Brings the pool to its size. 0 or a negative errno with `failure` set. */
+int pipeline_grow(struct pipeline *pipeline);
+
+/* Every job with this seed, or (all) every job, is told and closed. */
+void pipeline_fail_jobs(struct pipeline *pipeline, bool all, uint64_t seed,
+                        const struct message_failed *failed);
 
 /* Gives the event `reserved`, if it is due and was not given. */
 void pipeline_announce(struct pipeline *pipeline, int error);

@@ -21,6 +21,8 @@
 #include "base/clock.h"
 #include "daemon/log.h"
 #include "daemon/scheduler.h"
+#include "daemon/suspects.h"
+#include "daemon/verdicts.h"
 
 #include <errno.h>
 #include <inttypes.h>
@@ -168,6 +170,7 @@ void pipeline_step(struct pipeline *pipeline) {
                 pipeline->again = false;
                 pipeline_admit_waiting(pipeline);
                 hand_out(pipeline);
+                pipeline_give_suspects(pipeline);
                 give_work(pipeline);
         }
         pipeline->stepping = false;
@@ -201,14 +204,14 @@ void pipeline_report(struct pipeline *pipeline, bool wanted) {
                 uv_timer_stop(&pipeline->reporting);
 }
 
-/* Both are there: workers get the index, jobs their answer. */
-static void become_ready(struct pipeline *pipeline) {
+/* All three are there: workers get the index, jobs their answer. */
+void pipeline_become_ready(struct pipeline *pipeline) {
         struct scheduler_config geometry = {.slots = pipeline->ring.slots,
                                             .slot_rows = (uint32_t)pipeline->config->batch_size,
                                             .samples = pipeline->index.samples};
         int r = 0;
 
-        if (!pipeline->reserved || !pipeline->scanned)
+        if (!pipeline->reserved || !pipeline->scanned || !pipeline->verdicts || pipeline->work_copy)
                 return;
         if (pipeline->index.samples == 0) {
                 fault_set(&pipeline->failure, -EINVAL,
@@ -231,6 +234,7 @@ static void become_ready(struct pipeline *pipeline) {
         uv_timer_stop(&pipeline->reporting);
         pipeline->state = PIPELINE_READY;
         pool_set_index(&pipeline->pool, &pipeline->index, pipeline->index_fd);
+        pool_watch_start(&pipeline->pool);
         log_line(LOG_INFO, "pipeline %s is ready: %" PRIu64 " samples, %u slots in %s",
                  pipeline->config->name, pipeline->index.samples, pipeline->ring.slots,
                  ring_backing_name(&pipeline->ring));
@@ -258,7 +262,7 @@ static void on_reserving(uv_idle_t *idle) {
         }
         pipeline->state = pipeline->scanned ? pipeline->state : PIPELINE_SCANNING;
         pipeline_announce(pipeline, 0);
-        become_ready(pipeline);
+        pipeline_become_ready(pipeline);
 }
 
 /* Every worker gets the same recipe. */
@@ -274,7 +278,10 @@ static int make_setup(const struct pipeline *pipeline, struct message_setup *set
         if (strlen(text) > MESSAGE_RECIPE_MAX)
                 return fault_set(fault, -E2BIG, "the recipe of pipeline %s has %zu bytes, %d are possible",
                                  pipeline->config->name, strlen(text), MESSAGE_RECIPE_MAX);
-        *setup = (struct message_setup){.shuffle = pipeline->config->shuffle,
+        *setup = (struct message_setup){.on_error = pipeline->config->on_error == CONFIG_ON_ERROR_FAIL
+                                                            ? MESSAGE_ON_ERROR_FAIL
+                                                            : MESSAGE_ON_ERROR_REPLACE,
+                                        .shuffle = pipeline->config->shuffle,
                                         .slots = pipeline->ring.slots,
                                         .slot_rows = (uint32_t)pipeline->config->batch_size};
         snprintf(setup->recipe, sizeof(setup->recipe), "%s", text);
@@ -285,7 +292,8 @@ static void on_growing(uv_idle_t *idle);
 
 /* Brings the pool to its size, in as many turns as that takes: at the first attach, and again for those that
  * died since. */
-static int grow(struct pipeline *pipeline, struct fault *fault) {
+int pipeline_grow(struct pipeline *pipeline) {
+        struct fault *fault = &pipeline->failure;
         struct message_setup setup;
         int r;
 
@@ -311,7 +319,7 @@ static int grow(struct pipeline *pipeline, struct fault *fault) {
 
 static void on_growing(uv_idle_t *idle) {
         struct pipeline *pipeline = idle->data;
-        int r = grow(pipeline, &pipeline->failure);
+        int r = pipeline_grow(pipeline);
 
         if (r < 0)
                 pipeline_fail(pipeline, r);
@@ -334,8 +342,8 @@ static int make_ring(struct pipeline *pipeline) {
 void pipeline_start(struct pipeline *pipeline) {
         int r = 0;
 
-        if (pipeline->pool.stopping)
-                return; /* the last try is still being cleared away; on_stopped starts anew */
+        if (pipeline->pool.stopping || (pipeline->work_copy && pipeline->state == PIPELINE_FAILED))
+                return; /* the last try is still being cleared away; whoever ends last starts anew */
         if (pipeline->state == PIPELINE_FAILED || pipeline->state == PIPELINE_IDLE) {
                 r = make_ring(pipeline);
                 if (r >= 0) {
@@ -345,7 +353,7 @@ void pipeline_start(struct pipeline *pipeline) {
                 }
         }
         if (r >= 0)
-                r = grow(pipeline, &pipeline->failure);
+                r = pipeline_grow(pipeline);
         if (r < 0) {
                 pipeline_fail(pipeline, r);
                 return;
@@ -372,7 +380,7 @@ static void on_scanned(void *context, const struct message_index *index, int fd)
         pipeline->scan_files = index->samples;
         pipeline->scan_classes = index->classes;
         pipeline->scanned = true;
-        become_ready(pipeline);
+        pipeline_read_verdicts(pipeline);
 }
 
 static void on_done(void *context, const struct message_part *parts, uint32_t n_parts) {
@@ -383,9 +391,17 @@ static void on_done(void *context, const struct message_part *parts, uint32_t n_
 
                 if (part->done_ns > pipeline->slot_ready_ns[part->slot])
                         pipeline->slot_ready_ns[part->slot] = part->done_ns;
+                pipeline_clear_suspect(pipeline, part->slot, part->first);
                 scheduler_chunk_done(pipeline->scheduler, part->slot, part->first, part->rows);
         }
+        pipeline->vain_deaths = 0;
+        if (pipeline->config->on_error == CONFIG_ON_ERROR_REPLACE && ledger_count(&pipeline->ledger) > 0)
+                pipeline_judge_samples(pipeline);
         pipeline_step(pipeline);
+}
+
+static void on_started(void *context, struct pool_worker *worker) {
+        pipeline_tell_condemned(context, worker);
 }
 
 static void on_broken(void *context, const struct pool_worker *worker, const struct message_broken *broken,
@@ -408,33 +424,12 @@ static void on_broken(void *context, const struct pool_worker *worker, const str
                 pipeline_fail(pipeline, -EIO);
                 return;
         }
-        pipeline->bad_samples++;
+        ledger_add(&pipeline->ledger, broken->sample, broken->error, failed.file, broken->text);
         fault_set(&fault, -EIO, "sample %" PRIu64 "%s%s%s, worker %u: %s", broken->sample,
                   *failed.file ? " (" : "", failed.file, *failed.file ? ")" : "", worker->number,
                   broken->text);
         snprintf(failed.text, sizeof(failed.text), "%s", fault.text);
-        pipeline_lose(pipeline, lost, 1, &failed);
-}
-
-static void on_died(void *context, const struct pool_worker *worker) {
-        struct pipeline *pipeline = context;
-        bool is_end = pipeline->state != PIPELINE_READY || pipeline->pool.n_workers == 0;
-        struct message_failed failed;
-
-        if (pipeline->state == PIPELINE_STOPPING || pipeline->state == PIPELINE_FAILED)
-                return;
-        uv_idle_stop(&pipeline->growing); /* what dies at once is not started for ever */
-        pipeline_describe_death(pipeline, worker, &failed);
-        if (worker->n_chunks > 0)
-                pipeline_lose(pipeline, worker->chunks, worker->n_chunks, &failed);
-        else if (!is_end)
-                log_line(LOG_ERROR, "pipeline %s: %s", pipeline->config->name, failed.text);
-        if (is_end) {
-                fault_set(&pipeline->failure, -EIO, "pipeline %s %s: %s", pipeline->config->name,
-                          pipeline->state == PIPELINE_READY ? "has no worker left" : "cannot start",
-                          failed.text);
-                pipeline_fail(pipeline, -EIO);
-        }
+        pipeline_lose(pipeline, lost, &failed);
 }
 
 /* ---- end ---- */
@@ -447,7 +442,15 @@ static void clear(struct pipeline *pipeline) {
         ring_deinit(&pipeline->ring);
         fd_closep(&pipeline->index_fd);
         pipeline->reserved = pipeline->scanned = false;
-        pipeline->awaited = 0;
+        pipeline->awaited = pipeline->vain_deaths = pipeline->quarantined = 0;
+        suspects_init(pipeline->suspects);
+        ledger_deinit(&pipeline->ledger);
+        pipeline->verdicts = verdicts_free(pipeline->verdicts);
+}
+
+void pipeline_start_anew(struct pipeline *pipeline) {
+        if (pipeline->state == PIPELINE_FAILED && !list_is_empty(&pipeline->jobs))
+                pipeline_start(pipeline);
 }
 
 static void on_stopped(void *context) {
@@ -455,14 +458,14 @@ static void on_stopped(void *context) {
 
         clear(pipeline);
         if (pipeline->state != PIPELINE_STOPPING) {
-                if (!list_is_empty(&pipeline->jobs))
-                        pipeline_start(pipeline);
+                pipeline_start_anew(pipeline);
                 return;
         }
         pool_deinit(&pipeline->pool);
         uv_close((uv_handle_t *)&pipeline->reserving, NULL);
         uv_close((uv_handle_t *)&pipeline->growing, NULL);
         uv_close((uv_handle_t *)&pipeline->reporting, NULL);
+        uv_close((uv_handle_t *)&pipeline->restart, NULL);
 }
 
 void pipeline_stop(struct pipeline *pipeline) {
@@ -470,9 +473,10 @@ void pipeline_stop(struct pipeline *pipeline) {
         uv_idle_stop(&pipeline->reserving);
         uv_idle_stop(&pipeline->growing);
         uv_timer_stop(&pipeline->reporting);
+        uv_timer_stop(&pipeline->restart);
         list_for_each_safe (link, &pipeline->jobs)
                 job_close(pipeline_job_of(link), NULL);
-        pool_stop(&pipeline->pool);
+        pool_stop(&pipeline->pool, true);
 }
 
 int pipeline_new(struct pipeline **pipelinep, uv_loop_t *loop, const struct config *whole,
@@ -483,7 +487,11 @@ int pipeline_new(struct pipeline **pipelinep, uv_loop_t *loop, const struct conf
                 .scanned = on_scanned,
                 .done = on_done,
                 .broken = on_broken,
-                .died = on_died,
+                .replaced = pipeline_on_replaced,
+                .started = on_started,
+                .died = pipeline_on_died,
+                .stuck = pipeline_on_stuck,
+                .returned = pipeline_on_returned,
                 .stopped = on_stopped,
         };
         struct pipeline *pipeline = calloc(1, sizeof(*pipeline));
@@ -498,12 +506,21 @@ int pipeline_new(struct pipeline **pipelinep, uv_loop_t *loop, const struct conf
                                       .context = context,
                                       .ring = RING_INIT,
                                       .index_fd = -1};
+        pipeline->suspects = calloc(1, sizeof(*pipeline->suspects));
+        if (!pipeline->suspects) {
+                free(pipeline);
+                return -ENOMEM;
+        }
+        suspects_init(pipeline->suspects);
         list_init(&pipeline->jobs);
         uv_idle_init(loop, &pipeline->reserving);
         uv_idle_init(loop, &pipeline->growing);
         uv_timer_init(loop, &pipeline->reporting);
+        uv_timer_init(loop, &pipeline->restart);
         pipeline->reserving.data = pipeline->growing.data = pipeline->reporting.data = pipeline;
-        pool_init(&pipeline->pool, loop, program, (int)whole->nice, &pool_events, pipeline);
+        pipeline->restart.data = pipeline;
+        pool_init(&pipeline->pool, loop, program, (int)whole->nice, config->sample_timeout, &pool_events,
+                  pipeline);
         *pipelinep = pipeline;
         return 0;
 }
@@ -512,6 +529,7 @@ struct pipeline *pipeline_free(struct pipeline *pipeline) {
         if (!pipeline)
                 return NULL;
         clear(pipeline);
+        free(pipeline->suspects);
         free(pipeline);
         return NULL;
 }

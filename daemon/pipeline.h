@@ -7,9 +7,11 @@
 #include "base/fault.h"
 #include "base/list.h"
 #include "daemon/config.h"
+#include "daemon/ledger.h"
 #include "daemon/pool.h"
 #include "daemon/ring.h"
 
+#include <limits.h>
 #include <stdbool.h>
 #include <stdint.h>
 #include <uv.h>
@@ -17,6 +19,8 @@
 struct job;
 struct pipeline;
 struct scheduler;
+struct suspects;
+struct verdicts;
 
 /* A pipeline's life. RESERVING and SCANNING run side by side: the state names what is still awaited. */
 #define PIPELINE_STATES(S)                                                                                   \
@@ -61,12 +65,24 @@ struct pipeline {
         uint64_t scan_files;
         uint32_t scan_classes;
         struct scheduler *scheduler;
-        uint64_t *slot_ready_ns; /* per slot: when the last of its chunks was done, by the worker's clock */
-        struct list jobs;        /* ATTACHING and ATTACHED */
-        uint64_t bad_samples;
-        uint32_t awaited; /* slots that ATTACHING jobs wait for until others give them back */
-        bool stepping;    /* pipeline_step is on the stack */
-        bool again;       /* and something has happened since */
+        uint64_t *slot_ready_ns;   /* per slot: when the last of its chunks was done, by the worker's clock */
+        struct list jobs;          /* ATTACHING and ATTACHED */
+        struct ledger ledger;      /* bad samples */
+        struct suspects *suspects; /* rows whose worker died */
+        struct verdicts *verdicts; /* condemned samples; NULL before they were read */
+        uv_work_t verdict_work;    /* reading or writing them, in another thread */
+        char state_directory[PATH_MAX];
+        struct verdicts *work_copy; /* what that thread has; NULL: it does not run */
+        struct fault work_fault;
+        int work_result;
+        bool verdicts_dirty;  /* to be written again */
+        uv_timer_t restart;   /* when workers are started again after a death */
+        uint32_t vain_deaths; /* of workers, since a chunk was last done; one for each start anew */
+        uint64_t vain_ns;     /* when the last of them was counted */
+        uint32_t quarantined; /* slots that a killed worker which has not ended may still write into */
+        uint32_t awaited;     /* slots that ATTACHING jobs wait for until others give them back */
+        bool stepping;        /* pipeline_step is on the stack */
+        bool again;           /* and something has happened since */
 };
 
 /* `program` is the worker's path; it, both configurations and the loop outlive the pipeline. */

@@ -82,9 +82,22 @@ void pool_worker_end(struct pool_worker *worker, int signal) {
                 uv_process_kill(&worker->process, signal);
 }
 
+/* It is not waited for any longer, dead or alive. */
+void pool_worker_abandon(struct pool_worker *worker) {
+        if (worker->exited)
+                return; /* it is being buried already */
+        log_line(LOG_ERROR,
+                 "worker %u (pid %d) was killed and has not ended: storage hangs? It is left to the kernel",
+                 worker->number, worker->pid);
+        worker->exited = true;
+        close_socket(worker);
+        uv_close((uv_handle_t *)&worker->process, on_closed);
+}
+
 /* It broke the protocol or does not read: what it holds comes back when its exit is seen. */
 static void expel(struct pool_worker *worker, const char *reason) {
         fault_set(&worker->expelled, -EPROTO, "%s", reason);
+        worker->expelled_ns = clock_ns();
         log_line(LOG_ERROR, "worker %u (pid %d) is killed: %s", worker->number, worker->pid,
                  worker->expelled.text);
         close_socket(worker);
@@ -107,6 +120,7 @@ static bool take_chunk(struct pool_worker *worker, uint32_t slot, uint32_t first
                 memmove(chunk, chunk + 1, (worker->n_chunks - i) * sizeof(*chunk));
                 if (worker->n_chunks == 0 && worker->state == POOL_WORKER_BUSY) {
                         worker->state = POOL_WORKER_IDLE;
+                        worker->alone = false;
                         worker->busy_ns += clock_ns() - worker->busy_since_ns;
                 }
                 return true;
@@ -160,6 +174,8 @@ static void on_message(struct pool_worker *worker, const struct message *message
                 on_done(worker, &message->done);
         } else if (message->type == MESSAGE_BROKEN) {
                 on_broken(worker, &message->broken);
+        } else if (message->type == MESSAGE_REPLACED) {
+                pool->events->replaced(pool->context, worker, &message->replaced);
         } else if (worker->state != POOL_WORKER_SCANNING) {
                 expel(worker, "it sent a message out of turn");
         } else if (message->type == MESSAGE_SCANNING) {
@@ -222,10 +238,10 @@ static void on_exited(uv_process_t *process, int64_t exit_status, int signal) {
         set_ending(worker);
         close_socket(worker);
         uv_close((uv_handle_t *)&worker->process, on_closed);
-        if (!expected) {
-                pool->deaths++;
+        if (worker->stuck)
+                pool->events->returned(pool->context, worker);
+        else if (!expected)
                 pool->events->died(pool->context, worker);
-        }
 }
 
 void pool_worker_send(struct pool_worker *worker, const struct message *message, int fd) {
@@ -245,8 +261,10 @@ void pool_worker_send(struct pool_worker *worker, const struct message *message,
         }
 }
 
-/* A page that the worker writes and this process reads. */
+/* A page that the worker writes and this process reads. It must say "idle" before the worker lives: zeroes
+ * would mean sample 0, begun when the machine started, to whoever looks before the worker has come so far. */
 static int make_page(struct pool_worker *worker, int *page_fd, struct fault *fault) {
+        static const struct worker_page idle = {.sample = WORKER_PAGE_IDLE, .chunk_slot = WORKER_PAGE_IDLE};
         _cleanup_(fd_closep) int fd = shm_create_memfd("pinfeed-worker-page");
         void *page;
 
@@ -254,6 +272,8 @@ static int make_page(struct pool_worker *worker, int *page_fd, struct fault *fau
                 return fault_set(fault, fd, "cannot make a worker's page: %s", strerror(-fd));
         if (ftruncate(fd, WORKER_PAGE_BYTES) < 0)
                 return fault_set(fault, -errno, "cannot size a worker's page: %s", strerror(errno));
+        if (pwrite(fd, &idle, sizeof(idle), 0) != (ssize_t)sizeof(idle))
+                return fault_set(fault, -EIO, "cannot write a worker's page");
         page = mmap(NULL, WORKER_PAGE_BYTES, PROT_READ, MAP_SHARED, fd, 0);
         if (page == MAP_FAILED)
                 return fault_set(fault, -errno, "cannot map a worker's page: %s", strerror(errno));

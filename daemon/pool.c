@@ -33,7 +33,7 @@ static struct pool_worker *worker_of(struct list *link) {
         return container_of(link, struct pool_worker, link);
 }
 
-void pool_init(struct pool *pool, uv_loop_t *loop, const char *program, int nice,
+void pool_init(struct pool *pool, uv_loop_t *loop, const char *program, int nice, double sample_timeout,
                const struct pool_events *events, void *context) {
         *pool = (struct pool){
                 .loop = loop, .program = program, .nice = nice, .events = events, .context = context};
@@ -42,11 +42,17 @@ void pool_init(struct pool *pool, uv_loop_t *loop, const char *program, int nice
         pool->kill_timer.data = pool;
         uv_unref((uv_handle_t *)&pool->kill_timer);
         pool->kill_timer_open = true;
+        uv_timer_init(loop, &pool->watch);
+        pool->watch.data = pool;
+        uv_unref((uv_handle_t *)&pool->watch);
+        pool->sample_timeout_ns = (uint64_t)(sample_timeout * NS_PER_S);
 }
 
 void pool_deinit(struct pool *pool) {
-        if (pool->kill_timer_open)
+        if (pool->kill_timer_open) {
                 uv_close((uv_handle_t *)&pool->kill_timer, NULL);
+                uv_close((uv_handle_t *)&pool->watch, NULL);
+        }
         pool->kill_timer_open = false;
 }
 
@@ -92,12 +98,13 @@ void pool_set_index(struct pool *pool, const struct message_index *index, int fd
                         continue;
                 worker->state = POOL_WORKER_IDLE;
                 pool_worker_send(worker, &message, fd);
+                pool->events->started(pool->context, worker);
         }
 }
 
 /* Chunks a worker may hold while a row takes what it takes now. */
 static uint32_t chunks_bound(const struct pool *pool, const struct pool_worker *worker) {
-        if (worker->n_chunks == 0)
+        if (worker->n_chunks == 0 || worker->alone)
                 return 1;
         if (pool->row_ns <= 0 || pool->row_ns * worker->chunks[0].rows >= POOL_SHORT_CHUNK_NS)
                 return 1;
@@ -118,6 +125,23 @@ struct pool_worker *pool_free_worker(struct pool *pool) {
                         best = worker;
         }
         return best;
+}
+
+struct pool_worker *pool_fresh_worker(struct pool *pool) {
+        struct pool_worker *idle = NULL;
+
+        list_for_each (link, &pool->workers) {
+                struct pool_worker *worker = worker_of(link);
+
+                if (worker->state == POOL_WORKER_STARTING || worker->state == POOL_WORKER_SCANNING)
+                        return NULL; /* worth waiting for */
+                if (worker->state != POOL_WORKER_IDLE || worker->socket < 0)
+                        continue;
+                if (!worker->used)
+                        return worker;
+                idle = worker;
+        }
+        return idle;
 }
 
 uint32_t pool_chunk_rows(const struct pool *pool) {
@@ -141,6 +165,7 @@ void pool_assign(struct pool_worker *worker, const struct message_chunk *chunk) 
                 worker->state = POOL_WORKER_BUSY;
                 worker->busy_since_ns = clock_ns();
         }
+        worker->used = true;
         worker->chunks[worker->n_chunks++] = *chunk;
         message.type = MESSAGE_ASSIGN;
         message.assign.n_chunk = 1;
@@ -151,19 +176,25 @@ void pool_assign(struct pool_worker *worker, const struct message_chunk *chunk) 
 static void on_kill_timer(uv_timer_t *timer) {
         struct pool *pool = timer->data;
 
-        list_for_each (link, &pool->workers)
+        list_for_each_safe (link, &pool->workers) {
                 pool_worker_end(worker_of(link), SIGKILL);
+                if (pool->for_good && pool->kills > 0)
+                        pool_worker_abandon(worker_of(link));
+        }
+        pool->kills++;
 }
 
-void pool_stop(struct pool *pool) {
+void pool_stop(struct pool *pool, bool for_good) {
         if (list_is_empty(&pool->workers)) {
                 pool->events->stopped(pool->context);
                 return;
         }
         pool->stopping = true;
+        pool->for_good = for_good;
+        pool->kills = 0;
         list_for_each (link, &pool->workers)
                 pool_worker_end(worker_of(link), SIGTERM);
-        uv_timer_start(&pool->kill_timer, on_kill_timer, 1000, 1000);
+        uv_timer_start(&pool->kill_timer, on_kill_timer, POOL_KILL_MS, POOL_KILL_AGAIN_MS);
 }
 
 uint32_t pool_busy(const struct pool *pool) {

@@ -29,17 +29,40 @@ enum pool_worker_state {
 #undef S
 };
 
+/* What ended a worker that was not told to end; a counter for each. */
+#define POOL_DEATHS(D)                                                                                       \
+        D(EXITED, exited)       /* by itself, with a status */                                               \
+        D(CRASHED, crashed)     /* by a signal that its own doing raised */                                  \
+        D(OUT_OF_MEMORY, oom)   /* SIGKILL while the cgroup's oom_kill rose */                               \
+        D(KILLED, killed)       /* SIGKILL or SIGTERM from outside */                                        \
+        D(TIMED_OUT, timed_out) /* by the daemon: sample_timeout */                                          \
+        D(EXPELLED, expelled)   /* by the daemon: it broke the protocol */
+
+enum pool_death {
+#define D(NAME, name) POOL_DEATH_##NAME,
+        POOL_DEATHS(D)
+#undef D
+        POOL_DEATH_KINDS,
+};
+
 enum {
         /* Chunks a worker may hold at once, while they are short (POOL_SHORT_CHUNK_NS): a round trip through
          * the daemon takes some 30 us and shall not be felt. Long ones come singly, so that a dead worker has
          * little to give back. */
         POOL_CHUNKS_MAX = 4,
+        POOL_HANGING_LEAST = 3, /* two samples may hang by themselves */
 };
 
 #define POOL_CHUNK_NS       (10 * 1000 * 1000) /* what a chunk should take: DESIGN, A batch's life */
 #define POOL_GROW_NS        (20 * 1000 * 1000) /* a worker's start takes a millisecond or two; the loop waits */
 #define POOL_SHORT_CHUNK_NS (1 * 1000 * 1000)
-#define POOL_LEAST_SHARE_NS (100 * 1000) /* a slot is not cut finer: three times a round trip */
+#define POOL_KILL_MS        1000 /* from SIGTERM to SIGKILL */
+#define POOL_KILL_AGAIN_MS  600  /* and on: all of it below the 2 s that a stop may take */
+#define POOL_WATCH_MS       250  /* between two looks at the workers */
+#define POOL_TWO_LOOKS_NS                                                                                    \
+        UINT64_C(1000000000) /* a limit fires when two looks this far apart saw it exceeded */
+#define POOL_STUCK_NS       UINT64_C(2000000000) /* a killed process that takes longer to end waits for storage */
+#define POOL_LEAST_SHARE_NS (100 * 1000)         /* a slot is not cut finer: three times a round trip */
 
 struct pool_worker {
         struct list link; /* in pool->workers */
@@ -56,6 +79,13 @@ struct pool_worker {
         int exit_status;
         int signal;
         struct fault expelled; /* why the daemon has killed it; empty: it has not */
+        uint64_t expelled_ns;
+        bool timed_out; /* that was for a sample that took too long */
+        bool stuck;     /* killed and not ended: its chunks were taken from it, its slot is quarantined */
+        bool used;      /* was given a chunk */
+        bool alone;     /* has a suspect, and gets nothing else meanwhile */
+        uint64_t overdue_sample;  /* started_ns of a sample that a look found too slow; 0: none */
+        uint64_t overdue_seen_ns; /* when */
         uint32_t n_chunks;
         struct message_chunk chunks[POOL_CHUNKS_MAX];
         uint64_t started_ns;
@@ -74,8 +104,17 @@ struct pool_events {
          * lost. */
         void (*broken)(void *context, const struct pool_worker *worker, const struct message_broken *broken,
                        const struct message_chunk *lost);
+        /* A sample that does not decode was replaced. */
+        void (*replaced)(void *context, const struct pool_worker *worker,
+                         const struct message_replaced *replaced);
+        /* The worker has its index, and nothing to do yet. */
+        void (*started)(void *context, struct pool_worker *worker);
         /* The process is gone without having been told to; worker->chunks are lost. */
         void (*died)(void *context, const struct pool_worker *worker);
+        /* The process was killed and does not end: it may still write into the slot of its first chunk. Its
+         * chunks are lost. When it is gone at last, `returned` follows instead of `died`. */
+        void (*stuck)(void *context, const struct pool_worker *worker);
+        void (*returned)(void *context, const struct pool_worker *worker);
         /* After pool_stop: the last process is gone. */
         void (*stopped)(void *context);
 };
@@ -90,14 +129,19 @@ struct pool {
         uint32_t n_workers; /* not ENDING */
         uint32_t next_number;
         bool stopping;
+        bool for_good;  /* see pool_stop */
+        uint32_t kills; /* rounds of SIGKILL since pool_stop */
         uv_timer_t kill_timer;
         bool kill_timer_open;
+        uv_timer_t watch;
+        uint64_t sample_timeout_ns;
         double row_ns; /* moving average of the time a row takes a worker; 0: not measured yet */
-        uint64_t deaths;
+        uint64_t deaths[POOL_DEATH_KINDS];
+        uint64_t oom_kills; /* of the cgroup, at the last look; see pool_judge_death */
         uint64_t cpu_ns_of_dead;
 };
 
-void pool_init(struct pool *pool, uv_loop_t *loop, const char *program, int nice,
+void pool_init(struct pool *pool, uv_loop_t *loop, const char *program, int nice, double sample_timeout,
                const struct pool_events *events, void *context);
 /* All workers must be gone (stopped was called, or none was ever started). */
 void pool_deinit(struct pool *pool);
@@ -118,6 +162,9 @@ void pool_set_index(struct pool *pool, const struct message_index *index, int fd
 /* A worker that may take a chunk now: the one that holds fewest. NULL when there is none. */
 struct pool_worker *pool_free_worker(struct pool *pool);
 
+/* A worker that never had a chunk, for a suspect; when all have, and none is on its way, one that is idle. */
+struct pool_worker *pool_fresh_worker(struct pool *pool);
+
 /* Rows of a chunk of about POOL_CHUNK_NS; 1 while nothing was measured. */
 uint32_t pool_chunk_rows(const struct pool *pool);
 
@@ -128,8 +175,18 @@ uint32_t pool_shares(const struct pool *pool, uint64_t slot_rows);
 void pool_assign(struct pool_worker *worker, const struct message_chunk *chunk);
 
 /* Ends all workers: SIGTERM now, SIGKILL a second later. `stopped` comes when they are gone, at once if there
- * is none. */
-void pool_stop(struct pool *pool);
+ * is none. `for_good`: a process that does not end even then (dead storage) is left to the kernel, for the
+ * daemon shall end. */
+void pool_stop(struct pool *pool, bool for_good);
+
+/* More than half of the workers, and at least POOL_HANGING_LEAST, are at different samples that take too
+ * long: that is the storage, and no sample's fault. */
+bool pool_storage_hangs(const struct pool *pool);
+
+/* What the death of a worker that has exited was, counted. */
+enum pool_death pool_judge_death(struct pool *pool, const struct pool_worker *worker);
+const char *pool_death_name(enum pool_death death);
+uint64_t pool_deaths(const struct pool *pool);
 
 uint32_t pool_busy(const struct pool *pool);
 uint64_t pool_cpu_ns(const struct pool *pool); /* of living and dead workers */
@@ -140,3 +197,7 @@ const char *pool_worker_state_name(enum pool_worker_state state);
 int pool_worker_start(struct pool *pool, const struct message_setup *setup, int ring_fd, struct fault *fault);
 void pool_worker_send(struct pool_worker *worker, const struct message *message, int fd);
 void pool_worker_end(struct pool_worker *worker, int signal);
+void pool_worker_abandon(struct pool_worker *worker);
+
+/* pool-watch.c: samples that take too long, processes that do not end. */
+void pool_watch_start(struct pool *pool);

@@ -13,6 +13,7 @@
 #include "daemon/daemon.h"
 #include "daemon/job.h"
 #include "daemon/scheduler.h"
+#include "daemon/verdicts.h"
 #include "proto/worker-page.h"
 
 #include <inttypes.h>
@@ -48,7 +49,7 @@ static json_t *text_or_null(const char *text) {
 }
 
 static const char *slot_state_name(enum scheduler_slot_state state) {
-        static const char *const names[] = {"free", "filling", "ready"};
+        static const char *const names[] = {"free", "filling", "ready", "quarantined"};
 
         return names[state];
 }
@@ -104,6 +105,37 @@ static void add_slots(json_t *slots, json_t *summary, const struct pipeline *pip
         json_object_set_new(summary, "slots_leased", unsigned_number(leased));
 }
 
+static json_t *make_deaths(const struct pool *pool) {
+        json_t *object = json_object();
+
+        for (int i = 0; i < POOL_DEATH_KINDS; i++)
+                json_object_set_new(object, pool_death_name((enum pool_death)i),
+                                    unsigned_number(pool->deaths[i]));
+        return object;
+}
+
+/* The first ones, with file and reason. */
+static json_t *make_bad(const struct ledger *ledger) {
+        json_t *list = json_array();
+
+        for (uint32_t i = 0; i < ledger->n_shown; i++)
+                json_array_append_new(list, json_pack("{s:o, s:s, s:s}", "sample",
+                                                      unsigned_number(ledger->shown[i].sample), "file",
+                                                      ledger->shown[i].file, "text", ledger->shown[i].text));
+        return list;
+}
+
+static json_t *make_condemned(const struct verdicts *verdicts) {
+        json_t *list = json_array();
+
+        for (size_t i = 0; verdicts && i < verdicts->n && i < LEDGER_SHOWN_MAX; i++)
+                json_array_append_new(list, json_pack("{s:o, s:s, s:s, s:I}", "sample",
+                                                      unsigned_number(verdicts->list[i].sample), "file",
+                                                      verdicts->list[i].file, "text", verdicts->list[i].text,
+                                                      "time", (json_int_t)verdicts->list[i].time));
+        return list;
+}
+
 static void add_counters(json_t *object, const struct pipeline *pipeline) {
         struct scheduler_counters counters = {};
 
@@ -115,8 +147,12 @@ static void add_counters(json_t *object, const struct pipeline *pipeline) {
         json_object_set_new(object, "slots_filled", unsigned_number(counters.slots_filled));
         json_object_set_new(object, "slots_refilled", unsigned_number(counters.slots_refilled));
         json_object_set_new(object, "slots_undelivered", unsigned_number(counters.slots_undelivered));
-        json_object_set_new(object, "worker_deaths", unsigned_number(pipeline->pool.deaths));
-        json_object_set_new(object, "bad_samples", unsigned_number(pipeline->bad_samples));
+        json_object_set_new(object, "worker_deaths", unsigned_number(pool_deaths(&pipeline->pool)));
+        json_object_set_new(object, "deaths", make_deaths(&pipeline->pool));
+        json_object_set_new(object, "bad_samples", unsigned_number(ledger_count(&pipeline->ledger)));
+        json_object_set_new(object, "bad", make_bad(&pipeline->ledger));
+        json_object_set_new(object, "condemned", make_condemned(pipeline->verdicts));
+        json_object_set_new(object, "slots_quarantined", unsigned_number(pipeline->quarantined));
 }
 
 static void add_ring(json_t *object, const struct pipeline *pipeline) {
@@ -236,6 +272,7 @@ static json_t *make_job(const struct job *job) {
         json_object_set_new(object, "max_held", unsigned_number(job->outbox_size));
         json_object_set_new(object, "seconds", json_real(seconds_since(job->connected_ns)));
         json_object_set_new(object, "map", json_string("read-only"));
+        json_object_set_new(object, "watched", json_string(job->watched));
         add_position(object, pipeline, job);
         return object;
 }

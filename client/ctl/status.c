@@ -18,6 +18,7 @@
 enum {
         STATUS_BAR = 10,       /* characters of a job's progress bar */
         STATUS_STRIP_MAX = 64, /* slots shown of one pipeline */
+        SAMPLES_SHOWN = 5,     /* bad ones, and condemned ones, of one pipeline */
 };
 
 static const char *text_of(const json_t *object, const char *name) {
@@ -77,6 +78,21 @@ static void print_trouble(const json_t *pipeline, const char *member, const char
                        noun, n == 1 ? "" : "s");
 }
 
+/* The first of a list of samples, a line each; the daemon has cleaned their texts. */
+static void print_samples(const json_t *pipeline, const char *member, const char *what) {
+        const json_t *list = json_object_get(pipeline, member), *sample;
+        size_t n = json_array_size(list);
+
+        for (size_t i = 0; i < n && i < SAMPLES_SHOWN; i++) {
+                const char *file = text_of((sample = json_array_get(list, i)), "file");
+
+                printf("  %s: sample %llu%s%s%s: %s\n", what, (unsigned long long)number_of(sample, "sample"),
+                       *file ? " (" : "", file, *file ? ")" : "", text_of(sample, "text"));
+        }
+        if (n > SAMPLES_SHOWN)
+                printf("  and more; `pinfeedctl status --json` lists %zu\n", n);
+}
+
 static void print_pipeline_troubles(const json_t *pipelines) {
         size_t index;
         json_t *p;
@@ -97,6 +113,12 @@ static void print_pipeline_troubles(const json_t *pipelines) {
                                (unsigned long long)alive, (unsigned long long)number_of(p, "workers"));
                 print_trouble(p, "worker_deaths", "worker death");
                 print_trouble(p, "bad_samples", "bad sample");
+                print_samples(p, "bad", "bad");
+                print_samples(p, "condemned", "condemned");
+                if (number_of(p, "slots_quarantined") > 0)
+                        printf("pipeline %s: %llu slots wait for killed workers that do not end: storage "
+                               "hangs?\n",
+                               text_of(p, "name"), (unsigned long long)number_of(p, "slots_quarantined"));
         }
 }
 

@@ -1,0 +1,322 @@
+/* SPDX-FileCopyrightText: The pinfeed authors */
+/* SPDX-License-Identifier: Apache-2.0 */
+
+/* A connection until it attaches: whose it is, whether its user may have it, when it is served, how its end
+ * is seen. The jobs here are real ones on a real loop; whoever connects is a child process or this one. */
+
+#include "daemon/job.h"
+
+#include "base/clock.h"
+#include "base/fault.h"
+#include "base/seqpacket.h"
+#include "daemon/listener.h"
+#include "daemon/quota.h"
+
+#include <check.h>
+#include <errno.h>
+#include <signal.h>
+#include <stdlib.h>
+#include <string.h>
+#include <sys/syscall.h>
+#include <sys/wait.h>
+#include <unistd.h>
+
+#define TURN_NS (NS_PER_S / QUOTA_PER_SECOND)
+
+static struct quota quota;
+static struct fault fault;
+
+/* ---- quota ---- */
+
+static uint64_t enter(uid_t uid, uint64_t now) {
+        uint64_t wait_ns = UINT64_MAX;
+
+        ck_assert_int_eq(quota_enter(&quota, uid, now, &wait_ns), 0);
+        return wait_ns;
+}
+
+START_TEST(test_connections_are_counted) {
+        uint64_t wait_ns;
+
+        quota_init(&quota);
+        for (unsigned i = 0; i < QUOTA_CONNECTIONS_MAX; i++)
+                enter(7, i * NS_PER_S);
+        ck_assert_int_eq(quota_enter(&quota, 7, UINT64_MAX / 2, &wait_ns), QUOTA_E_FULL);
+        ck_assert_uint_eq(enter(8, 0), 0);
+        quota_leave(&quota, 8, true);
+        ck_assert_int_eq(quota_enter(&quota, 7, UINT64_MAX / 2, &wait_ns), QUOTA_E_FULL);
+        quota_leave(&quota, 7, true);
+        ck_assert_uint_eq(enter(7, UINT64_MAX / 2), 0);
+        quota_deinit(&quota);
+}
+END_TEST
+
+START_TEST(test_turns) {
+        uint64_t now = NS_PER_S;
+
+        quota_init(&quota);
+        for (unsigned i = 0; i < QUOTA_BURST; i++)
+                ck_assert_uint_eq(enter(7, now), 0);
+        for (unsigned i = 1; i <= 10; i++)
+                ck_assert_uint_eq(enter(7, now), i * TURN_NS);
+        ck_assert_uint_eq(enter(8, now), 0); /* another uid's affair */
+        /* Ten turns later one more may come at once. */
+        ck_assert_uint_eq(enter(7, now + 11 * TURN_NS), 0);
+        ck_assert_uint_eq(enter(7, now + 11 * TURN_NS), TURN_NS);
+        /* After a rest the whole burst may. */
+        now += 2 * QUOTA_BURST * TURN_NS;
+        for (unsigned i = 0; i < QUOTA_BURST; i++)
+                ck_assert_uint_eq(enter(7, now), 0);
+        ck_assert_uint_eq(enter(7, now), TURN_NS);
+        quota_deinit(&quota);
+}
+END_TEST
+
+/* A hundred thousand that vanish unserved leave the others' turns where they were. */
+START_TEST(test_who_vanishes_gives_its_turn_back) {
+        uint64_t now = NS_PER_S;
+
+        quota_init(&quota);
+        for (unsigned i = 0; i < QUOTA_BURST; i++)
+                enter(7, now);
+        for (unsigned i = 0; i < 100000; i++) {
+                ck_assert_msg(enter(7, now) == TURN_NS, "turn of number %u", i);
+                quota_leave(&quota, 7, false);
+        }
+        for (unsigned i = 1; i < 10; i++) {
+                ck_assert_uint_eq(enter(7, now), i * TURN_NS);
+                quota_leave(&quota, 7, true);
+        }
+        quota_deinit(&quota);
+}
+END_TEST
+
+/* ---- the peer's process ---- */
+
+static char directory[] = "/tmp/test-job-XXXXXX";
+static char path[64];
+static int listening;
+
+static void make_socket(void) {
+        strcpy(directory + strlen(directory) - 6, "XXXXXX");
+        ck_assert_ptr_nonnull(mkdtemp(directory));
+        snprintf(path, sizeof(path), "%s/sock", directory);
+        listening = seqpacket_listen(path, 16);
+        ck_assert_int_ge(listening, 0);
+        quota_init(&quota);
+        fault.text[0] = 0;
+}
+
+static void remove_socket(void) {
+        quota_deinit(&quota);
+        close(listening);
+        unlink(path);
+        ck_assert_int_eq(rmdir(directory), 0);
+}
+
+/* A process that connects and waits; with a child of its own, if wanted, that has the socket too and lives
+ * until the pipe `ends` is closed. */
+static pid_t connect_process(int *taken, const int *ends) {
+        pid_t pid = fork();
+
+        ck_assert_int_ge(pid, 0);
+        if (pid == 0) {
+                char byte;
+
+                if (seqpacket_connect(path) < 0)
+                        _exit(1);
+                if (ends && fork() == 0) {
+                        close(ends[1]);
+                        _exit((int)read(ends[0], &byte, 1));
+                }
+                pause();
+        }
+        for (int i = 0; listener_accept(listening, taken, &fault) != 0; i++) {
+                ck_assert_int_lt(i, 5000);
+                usleep(1000);
+        }
+        return pid;
+}
+
+static void end_process(pid_t pid) {
+        ck_assert_int_eq(kill(pid, SIGKILL), 0);
+        ck_assert_int_eq(waitpid(pid, NULL, 0), pid);
+}
+
+static bool has_pidfds(void) {
+        int fd = (int)syscall(SYS_pidfd_open, getpid(), 0);
+
+        if (fd >= 0)
+                close(fd);
+        return fd >= 0;
+}
+
+START_TEST(test_watch_peer) {
+        const char *watched = NULL;
+        int socket, pidfd = -1;
+        pid_t pid;
+
+        if (!has_pidfds())
+                return; /* an old kernel, or valgrind, which does not know the call */
+        pid = connect_process(&socket, NULL);
+        ck_assert_int_eq(listener_watch_peer(socket, pid, &pidfd, &watched, &fault), 0);
+        ck_assert_int_ge(pidfd, 0);
+        ck_assert_str_eq(watched, "pidfd and socket");
+        close(pidfd);
+        /* What is no socket gives no pidfd itself, as with older kernels: the number has to do. */
+        ck_assert_int_eq(listener_watch_peer(-1, pid, &pidfd, &watched, &fault), 0);
+        ck_assert_int_ge(pidfd, 0);
+        close(pidfd);
+        end_process(pid);
+        ck_assert_int_eq(listener_watch_peer(-1, pid, &pidfd, &watched, &fault), LISTENER_E_GONE);
+        ck_assert_int_eq(pidfd, -1);
+        ck_assert_int_eq(listener_watch_peer(-1, 0, &pidfd, &watched, &fault), 0);
+        ck_assert_int_eq(pidfd, -1);
+        ck_assert_str_eq(watched, "socket only: its process is in another pid namespace");
+        close(socket);
+}
+END_TEST
+
+/* ---- jobs ---- */
+
+static uv_loop_t loop;
+static struct list jobs;
+
+static void no_attach(void *context, struct job *job) {
+        ck_abort_msg("nobody attaches here");
+}
+
+static int no_release(void *context, struct job *job, const uint64_t *numbers, uint32_t n_numbers) {
+        return -EINVAL;
+}
+
+static void no_close(void *context, struct job *job) {
+}
+
+static struct job *new_job(int socket, int expected) {
+        static const struct job_events events = {no_attach, no_release, no_close};
+        static uint32_t id;
+        int r = job_new(&loop, &jobs, &quota, socket, ++id, &events, NULL, &fault);
+
+        ck_assert_msg(r == expected, "job_new: %d, %s", r, fault.text);
+        return r < 0 ? NULL : container_of(jobs.prev, struct job, link);
+}
+
+static void init_loop(void) {
+        make_socket();
+        ck_assert_int_eq(uv_loop_init(&loop), 0);
+        list_init(&jobs);
+}
+
+static void deinit_loop(void) {
+        list_for_each_safe (link, &jobs)
+                job_close(container_of(link, struct job, link), NULL);
+        uv_run(&loop, UV_RUN_DEFAULT);
+        ck_assert_int_eq(uv_loop_close(&loop), 0);
+        remove_socket();
+}
+
+/* Lets the loop work until there is no job, and asserts that this takes less than so long. */
+static void run_until_none(uint64_t ms) {
+        uint64_t deadline = clock_ns() + ms * NS_PER_MS;
+
+        while (!list_is_empty(&jobs)) {
+                ck_assert_uint_lt(clock_ns(), deadline);
+                uv_run(&loop, UV_RUN_NOWAIT);
+                usleep(1000);
+        }
+}
+
+START_TEST(test_end_of_process_ends_the_job) {
+        int ends[2], socket;
+        pid_t pid;
+
+        ck_assert_int_eq(pipe(ends), 0);
+        pid = connect_process(&socket, _i ? ends : NULL);
+        new_job(socket, 0);
+        for (int i = 0; i < 20; i++) {
+                uv_run(&loop, UV_RUN_NOWAIT);
+                usleep(1000);
+        }
+        ck_assert(!list_is_empty(&jobs));
+        end_process(pid);
+        run_until_none(2000);
+        close(ends[0]);
+        close(ends[1]);
+}
+END_TEST
+
+/* The first of a burst are served at once, the next one waits for its turn, and gives it up when it goes. */
+START_TEST(test_who_comes_too_often_waits) {
+        int pair[2], other[2];
+        uint64_t wait_ns;
+        struct job *job;
+
+        for (unsigned i = 0; i < QUOTA_BURST; i++) {
+                ck_assert_int_eq(quota_enter(&quota, geteuid(), clock_ns(), &wait_ns), 0);
+                quota_leave(&quota, geteuid(), true);
+        }
+        for (unsigned i = 0; i < 100; i++)
+                enter(geteuid(), clock_ns());
+        ck_assert_int_eq(seqpacket_pair(pair), 0);
+        ck_assert_int_eq(seqpacket_pair(other), 0);
+        job = new_job(pair[0], 0);
+        ck_assert_int_eq(job->state, JOB_QUEUED);
+        close(pair[1]);
+        run_until_none(300); /* long before its turn */
+        job = new_job(other[0], 0);
+        ck_assert_int_eq(job->state, JOB_QUEUED);
+        while (job->state == JOB_QUEUED)
+                uv_run(&loop, UV_RUN_ONCE);
+        ck_assert_int_eq(job->state, JOB_NEW);
+        ck_assert_uint_ge(clock_ns() - job->connected_ns, 50 * TURN_NS);
+        close(other[1]);
+        run_until_none(2000);
+}
+END_TEST
+
+START_TEST(test_too_many_are_refused) {
+        int pair[2], fds[SEQPACKET_FDS_MAX];
+        struct message message;
+        size_t n_fds;
+
+        for (unsigned i = 0; i < QUOTA_CONNECTIONS_MAX; i++)
+                enter(geteuid(), clock_ns());
+        ck_assert_int_eq(seqpacket_pair(pair), 0);
+        new_job(pair[0], -EMFILE);
+        ck_assert_ptr_nonnull(strstr(fault.text, "1024 connections"));
+        ck_assert_int_eq(message_receive(pair[1], &message, fds, &n_fds, MESSAGE_BY_DAEMON_TO_JOB, &fault),
+                         0);
+        ck_assert_int_eq(message.type, MESSAGE_REFUSED);
+        ck_assert_int_eq(message.refused.error, EMFILE);
+        ck_assert_int_eq(message_receive(pair[1], &message, fds, &n_fds, MESSAGE_BY_DAEMON_TO_JOB, &fault),
+                         MESSAGE_E_CLOSED);
+        close(pair[1]);
+}
+END_TEST
+
+int main(void) {
+        Suite *suite = suite_create("job");
+        TCase *plain = tcase_create("quota"), *peer = tcase_create("peer"), *job = tcase_create("job");
+        SRunner *runner;
+        int failed;
+
+        tcase_add_test(plain, test_connections_are_counted);
+        tcase_add_test(plain, test_turns);
+        tcase_add_test(plain, test_who_vanishes_gives_its_turn_back);
+        tcase_add_checked_fixture(peer, make_socket, remove_socket);
+        tcase_add_test(peer, test_watch_peer);
+        tcase_add_checked_fixture(job, init_loop, deinit_loop);
+        tcase_add_loop_test(job, test_end_of_process_ends_the_job, 0, 2);
+        tcase_add_test(job, test_who_comes_too_often_waits);
+        tcase_add_test(job, test_too_many_are_refused);
+        suite_add_tcase(suite, plain);
+        suite_add_tcase(suite, peer);
+        suite_add_tcase(suite, job);
+        runner = srunner_create(suite);
+        srunner_set_tap(runner, "-");
+        srunner_run_all(runner, CK_SILENT);
+        failed = srunner_ntests_failed(runner);
+        srunner_free(runner);
+        return failed == 0 ? 0 : 1;
+}
