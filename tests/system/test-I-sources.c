@@ -42,6 +42,7 @@ static void write_images_config(struct harness *h, const char *path) {
                              "    source: {type: imagefolder, path: %s}\n"
                              "    transforms: [{resize: {size: [24, 32]}}]\n"
                              "    batch_size: 4\n"
+                             "    on_error: fail\n"
                              "    workers: 2\n",
                              path);
 }

@@ -1,0 +1,264 @@
+/* SPDX-FileCopyrightText: The pinfeed authors */
+/* SPDX-License-Identifier: Apache-2.0 */
+
+/* Cases C12, C16 and N6: samples that hang, workers that are stopped, and processes that no signal ends. */
+
+#include "tests/system/follower.h"
+#include "tests/system/freezer.h"
+
+#include <unistd.h>
+
+enum {
+        SAMPLES = 400,
+        PIDS = 64,
+};
+
+/* ---- samples that hang ---- */
+
+/* The job of the sample waits for three times the limit at most, `other`, which never meets it, for
+ * `other_ms`. */
+static void hang(unsigned delay_us, unsigned limit_ms, uint64_t other_ms) {
+        char source[128], limit[64];
+        struct follower follower, other;
+        atomic_bool stop = false;
+        struct harness *h;
+
+        snprintf(source, sizeof(source), "mode: die, die_sample: 200, die_how: hang, delay_us: %u", delay_us);
+        snprintf(limit, sizeof(limit), "    sample_timeout: %u.%u\n", limit_ms / 1000, limit_ms % 1000 / 100);
+        h = start(UINT32_MAX, 3, source, limit);
+        other = follower_open(h, 1, 1000, UINT64_MAX);
+        follower = follower_open(h, 0, 160, 200);
+        follower_start(&other, UINT64_MAX, &stop);
+        follow_to(&follower, 320);
+        atomic_store(&stop, true);
+        follower_join(&other);
+        ck_assert_uint_eq(follower.replaced, 1);
+        ck_assert_uint_eq(number_of(h, "deaths/timed_out"), DEATHS);
+        ck_assert_uint_eq(number_of(h, "worker_deaths"), DEATHS);
+        ck_assert(harness_log_contains(h, "sample 200 took longer than sample_timeout"));
+        expect_condemned(h, 200);
+        expect_gap_below(&follower, DEATHS * (limit_ms + LOOKS_MS) + NOISE_MS);
+        expect_gap_below(&other, other_ms);
+        reader_close(&follower.reader);
+        reader_close(&other.reader);
+        finish(h);
+}
+
+START_TEST(test_C12_hung_sample_delays_no_other) {
+        hang(2000, 1000, NOISE_MS); /* half of the limit: nobody waited for the limit */
+}
+END_TEST
+
+/* Where rows take microseconds a worker holds several chunks. */
+START_TEST(test_C12_hung_sample_of_quick_ones) {
+        hang(0, 300, 300 + LOOKS_MS + NOISE_MS);
+}
+END_TEST
+
+START_TEST(test_C16_stop_while_a_sample_hangs) {
+        struct harness *h = start(SAMPLES, 2, "mode: die, die_sample: 1, die_how: hang", "");
+        struct follower follower = follower_open(h, 0, 0, UINT64_MAX);
+
+        wait_at(h, 1);
+        harness_stop(h, SIGTERM, 0);
+        reader_close(&follower.reader);
+        harness_free(h);
+}
+END_TEST
+
+START_TEST(test_N6_status_while_workers_hang) {
+        struct harness *h = start(SAMPLES, 2, "mode: die, die_sample: 0, die_how: hang, die_every: 1",
+                                  "    sample_timeout: 1.0\n");
+        struct follower follower = follower_open(h, 0, 0, UINT64_MAX);
+        uint64_t end = clock_ns() + 3 * NS_PER_S;
+
+        wait_at(h, 0);
+        while (clock_ns() < end)
+                json_decref(harness_status(h));
+        ck_assert_uint_gt(number_of(h, "deaths/timed_out"), 0);
+        reader_close(&follower.reader);
+        finish(h);
+}
+END_TEST
+
+/* ---- what is stopped, and goes on or does not ---- */
+
+static void signal_all(const pid_t *pids, size_t n, int signal) {
+        for (size_t i = 0; i < n; i++)
+                ck_assert_int_eq(kill(pids[i], signal), 0);
+}
+
+START_TEST(test_everything_stopped_and_continued) {
+        struct harness *h = start(SAMPLES, 2, "mode: ramp, delay_us: 50000", "    sample_timeout: 1.0\n");
+        struct follower follower = follower_open(h, 0, 0, UINT64_MAX);
+        pid_t pids[PIDS];
+        size_t n;
+
+        follow_to(&follower, 8);
+        for (int round = 0; round < (harness_quick() ? 1 : 2); round++) {
+                n = harness_worker_pids(h, pids, PIDS);
+                signal_all(pids, n, SIGSTOP);
+                ck_assert_int_eq(kill(harness_daemon_pid(h), SIGSTOP), 0);
+                usleep(2200000);
+                ck_assert_int_eq(kill(harness_daemon_pid(h), SIGCONT), 0);
+                usleep(300000); /* a look of the daemon before they go on */
+                signal_all(pids, n, SIGCONT);
+                follow_to(&follower, follower.reader.row + 32);
+        }
+        ck_assert_uint_eq(number_of(h, "worker_deaths"), 0);
+        ck_assert_uint_eq(number_of(h, "bad_samples"), 0);
+        reader_close(&follower.reader);
+        finish(h);
+}
+END_TEST
+
+static bool is_full(struct harness *h, void *context) {
+        json_t *status = harness_status(h);
+        bool full = harness_number(status, "pipelines/p/workers_busy") == 0 &&
+                    harness_number(status, "pipelines/p/slots_ready") == 16;
+
+        json_decref(status);
+        return full;
+}
+
+/* A worker may hang where it is at no sample: it was given rows and does not begin. */
+START_TEST(test_idle_worker_stops) {
+        struct harness *h = start(SAMPLES, 2, "mode: ramp, delay_us: 2000", "    sample_timeout: 0.5\n");
+        struct follower follower = follower_open(h, 0, 0, UINT64_MAX);
+        pid_t pids[PIDS];
+
+        harness_wait(h, "a full ring", is_full, NULL, SOON_MS);
+        ck_assert_uint_eq(harness_worker_pids(h, pids, PIDS), 2);
+        ck_assert_int_eq(kill(pids[0], SIGSTOP), 0);
+        follow_to(&follower, SAMPLES);
+        expect_gap_below(&follower, 500 + LOOKS_MS + NOISE_MS);
+        ck_assert_uint_eq(number_of(h, "deaths/timed_out"), 1);
+        ck_assert_uint_eq(number_of(h, "worker_deaths"), 1);
+        ck_assert_uint_eq(length_of(h, "condemned"), 0);
+        reader_close(&follower.reader);
+        finish(h);
+}
+END_TEST
+
+/* ---- processes that cannot be killed ---- */
+
+static bool is_out_of_quarantine(struct harness *h, void *context) {
+        return number_of(h, "slots_quarantined") == 0;
+}
+
+/* Freezes `n` busy workers until their slots are in quarantine, reads on meanwhile, thaws them. */
+static void quarantine(size_t n, unsigned workers, bool tells_storage) {
+        struct freezer freezer;
+        struct follower follower;
+        pid_t pids[PIDS];
+        struct harness *h;
+
+        if (!freezer_init(&freezer))
+                return;
+        h = harness_new();
+        keep_state(h);
+        harness_write_config(h,
+                             "pipelines:\n"
+                             "  p:\n"
+                             "    source: {type: synthetic, mode: ramp, samples: 4000, delay_us: 100000}\n"
+                             "    batch_size: 4\n"
+                             "    slots: 8\n"
+                             "    workers: %u\n"
+                             "    sample_timeout: 1.0\n",
+                             workers);
+        harness_start(h);
+        follower = follower_open(h, 0, 0, UINT64_MAX);
+        harness_wait_number(h, "pipelines/p/workers_busy", workers, SOON_MS);
+        ck_assert_uint_ge(harness_worker_pids(h, pids, PIDS), n);
+        for (size_t i = 0; i < n; i++)
+                freezer_add(&freezer, pids[i]);
+        freezer_set(&freezer, true);
+        while (number_of(h, "slots_quarantined") < n)
+                follow(&follower);
+        ck_assert(harness_log_contains(h, "do not end: storage hangs") == tells_storage);
+        ck_assert_uint_eq(number_of(h, "deaths/timed_out"), n);
+        for (int i = 0; i < 8; i++) /* rows are made elsewhere */
+                follow(&follower);
+        ck_assert(harness_alive(pids[0]));
+        freezer_set(&freezer, false);
+        harness_wait(h, "slots out of quarantine", is_out_of_quarantine, NULL, SOON_MS);
+        for (int i = 0; i < 8; i++)
+                follow(&follower);
+        ck_assert_uint_eq(number_of(h, "worker_deaths"), n);
+        ck_assert_uint_eq(length_of(h, "condemned"), 0);
+        reader_close(&follower.reader);
+        finish(h);
+        freezer_deinit(&freezer);
+}
+
+START_TEST(test_worker_that_cannot_be_reaped) {
+        quarantine(1, 3, false);
+}
+END_TEST
+
+START_TEST(test_storage_that_hangs) {
+        quarantine(3, 7, true);
+}
+END_TEST
+
+static bool is_gone(struct harness *h, void *context) {
+        return !harness_alive(*(pid_t *)context);
+}
+
+/* Nothing ends such a process; the daemon ends all the same. */
+START_TEST(test_stop_with_a_worker_that_cannot_end) {
+        struct freezer freezer;
+        struct follower follower;
+        pid_t pids[PIDS];
+        struct harness *h;
+
+        if (!freezer_init(&freezer))
+                return;
+        h = harness_new();
+        keep_state(h);
+        harness_write_config(h, "pipelines:\n"
+                                "  p:\n"
+                                "    source: {type: synthetic, mode: ramp, samples: 4000, delay_us: 100000}\n"
+                                "    batch_size: 4\n"
+                                "    workers: 1\n");
+        harness_start(h);
+        follower = follower_open(h, 0, 0, UINT64_MAX);
+        harness_wait_number(h, "pipelines/p/workers_busy", 1, SOON_MS);
+        ck_assert_uint_eq(harness_worker_pids(h, pids, PIDS), 1);
+        freezer_add(&freezer, pids[0]);
+        freezer_set(&freezer, true);
+        reader_close(&follower.reader);
+        ck_assert_int_eq(kill(harness_daemon_pid(h), SIGTERM), 0);
+        ck_assert_int_eq(harness_wait_exit(h, 2000), 0);
+        ck_assert(harness_log_contains(h, "left to the kernel"));
+        freezer_set(&freezer, false);
+        harness_wait(h, "the worker's end", is_gone, &pids[0], SOON_MS);
+        harness_free(h);
+        freezer_deinit(&freezer);
+}
+END_TEST
+
+int main(void) {
+        Suite *suite = suite_create("C-hangs");
+        TCase *tcase = tcase_create("C");
+        SRunner *runner;
+        int failed;
+
+        tcase_set_timeout(tcase, 90 * harness_slowdown());
+        tcase_add_test(tcase, test_C12_hung_sample_delays_no_other);
+        tcase_add_test(tcase, test_C12_hung_sample_of_quick_ones);
+        tcase_add_test(tcase, test_C16_stop_while_a_sample_hangs);
+        tcase_add_test(tcase, test_N6_status_while_workers_hang);
+        tcase_add_test(tcase, test_everything_stopped_and_continued);
+        tcase_add_test(tcase, test_idle_worker_stops);
+        tcase_add_test(tcase, test_worker_that_cannot_be_reaped);
+        tcase_add_test(tcase, test_storage_that_hangs);
+        tcase_add_test(tcase, test_stop_with_a_worker_that_cannot_end);
+        suite_add_tcase(suite, tcase);
+        runner = srunner_create(suite);
+        srunner_set_tap(runner, "-");
+        srunner_run_all(runner, CK_SILENT);
+        failed = srunner_ntests_failed(runner);
+        srunner_free(runner);
+        return failed ? 1 : 0;
+}

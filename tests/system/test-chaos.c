@@ -1,0 +1,557 @@
+/* SPDX-FileCopyrightText: The pinfeed authors */
+/* SPDX-License-Identifier: Apache-2.0 */
+
+/* Chaos: workers and jobs are killed and stopped at random, under load, and nobody else notices.
+ *
+ * Before it begins, every stream is read once in peace: each batch of its first epochs leaves a digest over
+ * its place, sample numbers and bytes, and the ramp's bytes are compared with what they must be. The jobs are
+ * processes that go through those epochs over and over and compare every batch with that; what differs, and a
+ * job that ends before it is told to, fails the test. So jobs that are killed half way were right up to there
+ * too. A killed job is replaced by a new one that starts at the front.
+ *
+ * Seconds long, as a test of every build; $PINFEED_TEST_MINUTES makes it as long as one likes and reports on
+ * standard error. The random numbers come from $PINFEED_TEST_SEED if that is set, and are printed. */
+
+#include "base/clock.h"
+#include "tests/system/reader.h"
+
+#include <signal.h>
+#include <stdatomic.h>
+#include <stdlib.h>
+#include <sys/mman.h>
+#include <sys/prctl.h>
+#include <sys/wait.h>
+#include <unistd.h>
+
+enum {
+        SAMPLES = 400,
+        BATCH = 16,
+        BATCHES = SAMPLES / BATCH,
+        EPOCHS = 4, /* of which the digests are known */
+        BYTES = 2048,
+        JOBS = 4,
+        STREAMS = 3,
+        PIDS = 64,
+        SOON_MS = 15000,
+        PAUSE_LEAST_MS = 20, /* between two misfortunes */
+        PAUSE_MOST_MS = 250,
+        STOP_MOST_MS = 300,
+        REPORT_MS = 10000,
+        SECONDS = 5,
+        SECONDS_QUICK = 2,
+        LOOKS = 50,
+};
+
+/* Slots are few, so that each is filled, leased and taken away all the time. */
+#define CONFIG                                                                                               \
+        "pipelines:\n"                                                                                       \
+        "  ramp:\n"                                                                                          \
+        "    source: {type: synthetic, mode: ramp, samples: %d, bytes: %d, delay_us: 150}\n"                 \
+        "    batch_size: %d\n"                                                                               \
+        "    slots: 9\n"                                                                                     \
+        "    shuffle: true\n"                                                                                \
+        "    workers: 3\n"                                                                                   \
+        "  rng:\n"                                                                                           \
+        "    source: {type: synthetic, mode: rng, samples: %d}\n"                                            \
+        "    batch_size: %d\n"                                                                               \
+        "    slots: 4\n"                                                                                     \
+        "    shuffle: true\n"                                                                                \
+        "    workers: 2\n"
+
+enum {
+        WORKERS = 5,
+};
+
+struct stream {
+        const char *pipeline;
+        uint64_t seed;
+        uint64_t digests[EPOCHS][BATCHES];
+};
+
+/* Jobs 0 and 1 share the first one. */
+static struct stream streams[STREAMS] = {
+        {.pipeline = "ramp", .seed = 7}, {.pipeline = "ramp", .seed = 8}, {.pipeline = "rng", .seed = 7}};
+static const int stream_of[JOBS] = {0, 0, 1, 2};
+
+/* Written by the jobs, read by the test. */
+struct shared {
+        atomic_bool stop;
+        atomic_uint_least64_t rows;
+        atomic_uint_least64_t passes; /* through all EPOCHS */
+};
+
+struct chaos {
+        struct harness *h;
+        struct shared *shared;
+        pid_t jobs[JOBS];
+        uint64_t born_ns[JOBS];
+        uint64_t state; /* of the random numbers */
+        uint64_t worker_kills, worker_stops, job_kills, job_stops;
+        pid_t stopped; /* at most one at a time */
+        uint64_t continue_ns;
+};
+
+/* ---- what a batch is ---- */
+
+static uint64_t mix(uint64_t hash, uint64_t word) {
+        return ramp_check_scramble((hash ^ word) + UINT64_C(11400714819323198485));
+}
+
+static uint64_t mix_bytes(uint64_t hash, const uint8_t *bytes, size_t size) {
+        for (; size > 0;) {
+                size_t n = size < 8 ? size : 8;
+                uint64_t word = 0;
+
+                memcpy(&word, bytes, n);
+                hash = mix(hash, word);
+                bytes += n;
+                size -= n;
+        }
+        return hash;
+}
+
+/* Every byte of it that a job can see, and where it is in the stream. *replaced counts rows that are not what
+ * they should be. */
+static uint64_t digest_batch(const struct pinfeed_batch *batch, const struct pinfeed_field *fields,
+                             uint32_t n_fields, uint64_t *replaced) {
+        uint64_t hash = mix(pinfeed_batch_epoch(batch), pinfeed_batch_row(batch));
+        uint32_t rows;
+
+        for (uint32_t i = 0; i < pinfeed_batch_segments(batch); i++) {
+                const uint8_t *flags = pinfeed_batch_flags(batch, i, &rows);
+
+                for (uint32_t row = 0; row < rows; row++)
+                        *replaced += flags[row] != PINFEED_ROW_GOOD;
+                hash = mix_bytes(hash, (const uint8_t *)pinfeed_batch_ids(batch, i, NULL), 8 * (size_t)rows);
+                for (uint32_t f = 0; f < n_fields; f++)
+                        hash = mix_bytes(hash, pinfeed_batch_data(batch, i, f, NULL),
+                                         rows * fields[f].row_bytes);
+        }
+        return hash;
+}
+
+static void check_ramp(const struct pinfeed_batch *batch, uint32_t epoch) {
+        const int64_t *ids = pinfeed_batch_ids(batch, 0, NULL);
+        const uint8_t *data = pinfeed_batch_data(batch, 0, 1, NULL);
+
+        for (int row = 0; row < BATCH; row++, data += BYTES)
+                reader_must(ramp_check(data, BYTES, (uint64_t)ids[row], epoch, NULL),
+                            "sample %lld of epoch %u has wrong bytes", (long long)ids[row], epoch);
+}
+
+struct visit {
+        struct pinfeed_job *job;
+        struct pinfeed_field fields[2];
+        uint32_t n_fields;
+};
+
+static int visit_open(struct visit *visit, const struct harness *h, const struct stream *stream) {
+        struct pinfeed_attach attach = reader_attach(h, stream->pipeline, 2);
+        struct pinfeed_info info;
+        int r;
+
+        attach.seed = stream->seed;
+        attach.seed_given = true;
+        r = pinfeed_open(&visit->job, &attach);
+        if (r < 0)
+                return r;
+        pinfeed_job_info(visit->job, &info);
+        visit->n_fields = info.n_fields < 2 ? info.n_fields : 2;
+        for (uint32_t i = 0; i < visit->n_fields; i++)
+                pinfeed_job_field(visit->job, i, &visit->fields[i]);
+        return 0;
+}
+
+/* ---- in peace ---- */
+
+/* Reads a stream in peace. The first time its digests are noted, later ones must agree. */
+static void read_in_peace(struct harness *h, struct stream *stream, bool note) {
+        uint64_t replaced = 0;
+        struct visit visit;
+
+        ck_assert_int_eq(visit_open(&visit, h, stream), 0);
+        for (uint32_t epoch = 0; epoch < EPOCHS; epoch++) {
+                struct pinfeed_batch *batch;
+
+                for (int i = 0; i < BATCHES; i++) {
+                        uint64_t digest;
+
+                        ck_assert_int_eq(pinfeed_next(visit.job, &batch), 1);
+                        digest = digest_batch(batch, visit.fields, visit.n_fields, &replaced);
+                        if (note)
+                                stream->digests[epoch][i] = digest;
+                        ck_assert_uint_eq(digest, stream->digests[epoch][i]);
+                        if (!strcmp(stream->pipeline, "ramp"))
+                                check_ramp(batch, epoch);
+                        pinfeed_batch_release(batch);
+                }
+                ck_assert_int_eq(pinfeed_next(visit.job, &batch), 0);
+        }
+        ck_assert_uint_eq(replaced, 0);
+        pinfeed_close(visit.job);
+}
+
+/* ---- a job: a process of its own, without Check ---- */
+
+#define job_must(condition, ...)                                                                             \
+        do {                                                                                                 \
+                if (!(condition)) {                                                                          \
+                        fprintf(stderr, "# job %d: ", (int)getpid());                                        \
+                        fprintf(stderr, __VA_ARGS__);                                                        \
+                        fprintf(stderr, "\n");                                                               \
+                        _exit(1);                                                                            \
+                }                                                                                            \
+        } while (0)
+
+static void run_batch(struct visit *visit, const struct stream *stream, uint32_t epoch, int place,
+                      struct shared *shared) {
+        struct pinfeed_batch *batch;
+        uint64_t replaced = 0, digest;
+        int r = pinfeed_next(visit->job, &batch);
+
+        job_must(r == 1, "%s, epoch %u, batch %d: %d, %s", stream->pipeline, epoch, place, r,
+                 pinfeed_error(visit->job));
+        digest = digest_batch(batch, visit->fields, visit->n_fields, &replaced);
+        job_must(replaced == 0, "%s, epoch %u, batch %d: %d rows are replaced", stream->pipeline, epoch,
+                 place, (int)replaced);
+        job_must(digest == stream->digests[epoch][place],
+                 "%s, seed %d, epoch %u, batch %d (which says epoch %u, row %d): its bytes differ",
+                 stream->pipeline, (int)stream->seed, epoch, place, pinfeed_batch_epoch(batch),
+                 (int)pinfeed_batch_row(batch));
+        atomic_fetch_add(&shared->rows, pinfeed_batch_rows(batch));
+        r = pinfeed_batch_release(batch);
+        job_must(r == 0, "release: %d", r);
+}
+
+/* Ends at the end of an epoch, once it is told to. */
+static void run_job(const struct harness *h, const struct stream *stream, struct shared *shared) {
+        while (!atomic_load(&shared->stop)) {
+                struct visit visit = {};
+                int r = visit_open(&visit, h, stream);
+
+                job_must(r == 0, "attach to %s: %d, %s", stream->pipeline, r, pinfeed_error(visit.job));
+                for (uint32_t epoch = 0; epoch < EPOCHS && !atomic_load(&shared->stop); epoch++) {
+                        struct pinfeed_batch *batch;
+
+                        for (int i = 0; i < BATCHES; i++)
+                                run_batch(&visit, stream, epoch, i, shared);
+                        r = pinfeed_next(visit.job, &batch);
+                        job_must(r == 0, "the end of epoch %u: %d, %s", epoch, r, pinfeed_error(visit.job));
+                }
+                pinfeed_close(visit.job);
+                atomic_fetch_add(&shared->passes, 1);
+        }
+        _exit(0);
+}
+
+static void start_job(struct chaos *chaos, int number) {
+        pid_t pid = fork();
+
+        ck_assert_int_ge(pid, 0);
+        if (pid == 0) {
+                prctl(PR_SET_PDEATHSIG, SIGKILL);
+                run_job(chaos->h, &streams[stream_of[number]], chaos->shared);
+        }
+        chaos->jobs[number] = pid;
+        chaos->born_ns[number] = clock_ns();
+}
+
+/* ---- misfortunes ---- */
+
+static uint64_t draw(struct chaos *chaos, uint64_t below) {
+        chaos->state += UINT64_C(11400714819323198485);
+        return ramp_check_scramble(chaos->state) % below;
+}
+
+/* The status member of all pipelines together. */
+static double sum(json_t *status, const char *member) {
+        json_t *pipeline;
+        double all = 0;
+        size_t i;
+
+        json_array_foreach(json_object_get(status, "pipelines"), i, pipeline) all +=
+                harness_number(pipeline, member);
+        return all;
+}
+
+static double sum_now(struct harness *h, const char *member) {
+        json_t *status = harness_status(h);
+        double all = sum(status, member);
+
+        json_decref(status);
+        return all;
+}
+
+/* The daemon waits for a child's exec, so what is stopped before that stops the daemon. */
+static bool is_worker(pid_t pid) {
+        char path[64], name[32] = "";
+        FILE *file;
+
+        snprintf(path, sizeof(path), "/proc/%d/comm", (int)pid);
+        file = fopen(path, "re");
+        if (!file)
+                return false;
+        if (!fgets(name, sizeof(name), file))
+                name[0] = 0;
+        fclose(file);
+        return !strncmp(name, "pinfeed-worker", 14);
+}
+
+static void go_on(struct chaos *chaos) {
+        if (chaos->stopped)
+                kill(chaos->stopped, SIGCONT);
+        chaos->stopped = 0;
+}
+
+/* At most one process is stopped at a time: then everybody else must go on. */
+static bool stop_for_a_while(struct chaos *chaos, pid_t pid) {
+        if (chaos->stopped || kill(pid, SIGSTOP) < 0)
+                return false;
+        chaos->stopped = pid;
+        chaos->continue_ns = clock_ns() + (1 + draw(chaos, STOP_MOST_MS)) * NS_PER_MS;
+        return true;
+}
+
+static void harm_worker(struct chaos *chaos, bool fatal) {
+        pid_t pids[PIDS];
+        size_t n = harness_worker_pids(chaos->h, pids, PIDS);
+        pid_t pid = n > 0 ? pids[draw(chaos, n)] : 0;
+
+        if (!pid || !harness_alive(pid) || !is_worker(pid))
+                return;
+        if (!fatal) {
+                chaos->worker_stops += stop_for_a_while(chaos, pid);
+                return;
+        }
+        if (pid == chaos->stopped)
+                chaos->stopped = 0;
+        chaos->worker_kills += kill(pid, SIGKILL) == 0;
+}
+
+static void harm_job(struct chaos *chaos, bool fatal) {
+        int number = (int)draw(chaos, JOBS), status;
+        pid_t pid = chaos->jobs[number];
+
+        if (!fatal) {
+                chaos->job_stops += stop_for_a_while(chaos, pid);
+                return;
+        }
+        if (pid == chaos->stopped)
+                chaos->stopped = 0;
+        ck_assert_int_eq(kill(pid, SIGKILL), 0);
+        ck_assert_int_eq(waitpid(pid, &status, 0), pid);
+        ck_assert_msg(WIFSIGNALED(status), "job %d (of stream %d) had ended by itself with %d", number,
+                      stream_of[number], WEXITSTATUS(status));
+        chaos->job_kills++;
+        start_job(chaos, number);
+}
+
+static void expect_jobs_run(struct chaos *chaos) {
+        int status;
+
+        for (int i = 0; i < JOBS; i++)
+                ck_assert_msg(waitpid(chaos->jobs[i], &status, WNOHANG) == 0,
+                              "job %d (of stream %d) ended before it was told to: status %x", i, stream_of[i],
+                              status);
+}
+
+static void do_harm(struct chaos *chaos) {
+        if (chaos->stopped && clock_ns() >= chaos->continue_ns)
+                go_on(chaos);
+        switch (draw(chaos, 6)) {
+        case 0:
+        case 1:
+                harm_worker(chaos, true);
+                break;
+        case 2:
+                harm_worker(chaos, false);
+                break;
+        case 3:
+        case 4:
+                harm_job(chaos, true);
+                break;
+        case 5:
+                harm_job(chaos, false);
+                break;
+        }
+}
+
+static void report(const struct chaos *chaos, uint64_t begin_ns) {
+        fprintf(stderr,
+                "# chaos: %3llu s, %llu workers and %llu jobs killed, %llu and %llu stopped, %llu rows "
+                "checked, %llu passes\n",
+                (unsigned long long)((clock_ns() - begin_ns) / NS_PER_S),
+                (unsigned long long)chaos->worker_kills, (unsigned long long)chaos->job_kills,
+                (unsigned long long)chaos->worker_stops, (unsigned long long)chaos->job_stops,
+                (unsigned long long)atomic_load(&chaos->shared->rows),
+                (unsigned long long)atomic_load(&chaos->shared->passes));
+}
+
+static void rage(struct chaos *chaos, uint64_t seconds, bool loud) {
+        uint64_t begin = clock_ns(), reported = begin, moved = begin, rows = 0;
+
+        while (clock_ns() - begin < seconds * NS_PER_S) {
+                usleep((useconds_t)(PAUSE_LEAST_MS + draw(chaos, PAUSE_MOST_MS - PAUSE_LEAST_MS)) * 1000);
+                do_harm(chaos);
+                expect_jobs_run(chaos);
+                if (atomic_load(&chaos->shared->rows) != rows) {
+                        rows = atomic_load(&chaos->shared->rows);
+                        moved = clock_ns();
+                }
+                ck_assert_msg(clock_ns() - moved < SOON_MS * (uint64_t)harness_slowdown() * NS_PER_MS,
+                              "no job has read anything for %d s", SOON_MS / 1000);
+                if (loud && clock_ns() - reported >= REPORT_MS * NS_PER_MS) {
+                        report(chaos, begin);
+                        reported = clock_ns();
+                }
+        }
+        go_on(chaos);
+        if (loud)
+                report(chaos, begin);
+}
+
+/* ---- afterwards ---- */
+
+static bool is_quiet(struct harness *h, void *context) {
+        json_t *status = harness_status(h);
+        bool quiet = json_array_size(json_object_get(status, "jobs")) == 0 &&
+                     sum(status, "workers_alive") == WORKERS && sum(status, "workers_busy") == 0;
+
+        json_decref(status);
+        return quiet;
+}
+
+static void expect_whole_slots(json_t *status) {
+        json_t *slot;
+        size_t i;
+
+        json_array_foreach(json_object_get(status, "slots"), i, slot) {
+                const char *state = json_string_value(json_object_get(slot, "state"));
+
+                ck_assert_msg(!strcmp(state, "free") || !strcmp(state, "ready"), "slot %zu is %s", i, state);
+                ck_assert_double_eq(harness_number(slot, "leases"), 0);
+        }
+}
+
+static void expect_sane(struct chaos *chaos) {
+        json_t *status = harness_status(chaos->h), *pipeline;
+        size_t i;
+
+        expect_whole_slots(status);
+        json_array_foreach(json_object_get(status, "pipelines"), i, pipeline) {
+                ck_assert_str_eq(json_string_value(json_object_get(pipeline, "state")), "ready");
+                ck_assert_uint_eq(json_array_size(json_object_get(pipeline, "condemned")), 0);
+                ck_assert_uint_eq(json_array_size(json_object_get(pipeline, "bad")), 0);
+                ck_assert_double_eq(harness_number(pipeline, "bad_samples"), 0);
+                ck_assert_double_eq(harness_number(pipeline, "slots_leased"), 0);
+                ck_assert_double_eq(harness_number(pipeline, "slots_quarantined"), 0);
+                /* Each slot that became ready was filled whole, and is counted once. */
+                ck_assert_double_ge(harness_number(pipeline, "slots_filled"),
+                                    harness_number(pipeline, "slots_undelivered"));
+                ck_assert_double_ge(harness_number(pipeline, "rows_prepared"),
+                                    BATCH * harness_number(pipeline, "slots_filled"));
+                ck_assert_double_eq(harness_number(pipeline, "rows_delivered"),
+                                    BATCH * harness_number(pipeline, "batches_delivered"));
+        }
+        ck_assert_double_eq(sum(status, "worker_deaths"), (double)chaos->worker_kills);
+        ck_assert_double_eq(sum(status, "deaths/killed"), (double)chaos->worker_kills);
+        ck_assert_double_ge(sum(status, "rows_delivered"), (double)atomic_load(&chaos->shared->rows));
+        json_decref(status);
+}
+
+static void end_jobs(struct chaos *chaos) {
+        atomic_store(&chaos->shared->stop, true);
+        for (int i = 0; i < JOBS; i++)
+                ck_assert_msg(harness_join(chaos->h, chaos->jobs[i], SOON_MS) == 0,
+                              "job %d (of stream %d) failed", i, stream_of[i]);
+}
+
+struct footprint {
+        size_t descriptors, mappings;
+};
+
+static struct footprint footprint_of(struct harness *h) {
+        struct footprint least = {SIZE_MAX, SIZE_MAX};
+        pid_t pid = harness_daemon_pid(h);
+
+        harness_wait(h, "quiet", is_quiet, NULL, SOON_MS);
+        /* The connection that asked for the last status closes in a turn of the loop of its own. */
+        for (int i = 0; i < LOOKS; i++) {
+                size_t descriptors = harness_descriptors(pid), mappings = harness_mappings(pid);
+
+                least.descriptors = descriptors < least.descriptors ? descriptors : least.descriptors;
+                least.mappings = mappings < least.mappings ? mappings : least.mappings;
+                usleep(HARNESS_POLL_US);
+        }
+        return least;
+}
+
+static void seed_chaos(struct chaos *chaos) {
+        const char *given = getenv("PINFEED_TEST_SEED");
+
+        chaos->state = given ? strtoull(given, NULL, 10) : clock_ns() % 1000000;
+        printf("# PINFEED_TEST_SEED=%llu\n", (unsigned long long)chaos->state);
+        fflush(stdout);
+}
+
+static uint64_t minutes(void) {
+        const char *given = getenv("PINFEED_TEST_MINUTES");
+
+        return given ? strtoull(given, NULL, 10) : 0;
+}
+
+static void start(struct chaos *chaos) {
+        chaos->shared =
+                mmap(NULL, sizeof(*chaos->shared), PROT_READ | PROT_WRITE, MAP_SHARED | MAP_ANONYMOUS, -1, 0);
+        ck_assert_ptr_ne(chaos->shared, MAP_FAILED);
+        seed_chaos(chaos);
+        chaos->h = harness_new();
+        harness_set_environment(chaos->h, "PINFEED_STATE_DIR", harness_directory(chaos->h));
+        harness_write_config(chaos->h, CONFIG, SAMPLES, BYTES, BATCH, SAMPLES, BATCH);
+        harness_start(chaos->h);
+}
+
+START_TEST(test_chaos) {
+        uint64_t seconds = minutes() > 0 ? minutes() * 60 : harness_quick() ? SECONDS_QUICK : SECONDS;
+        struct chaos chaos = {};
+        struct footprint before, after;
+
+        start(&chaos);
+        for (int i = 0; i < STREAMS; i++)
+                read_in_peace(chaos.h, &streams[i], true);
+        before = footprint_of(chaos.h);
+        for (int i = 0; i < JOBS; i++)
+                start_job(&chaos, i);
+        rage(&chaos, seconds, minutes() > 0);
+        end_jobs(&chaos);
+        after = footprint_of(chaos.h);
+        expect_sane(&chaos);
+        for (int i = 0; i < STREAMS; i++)
+                read_in_peace(chaos.h, &streams[i], false);
+        ck_assert_uint_eq(after.descriptors, before.descriptors);
+        if (!READER_SANITIZED) /* the allocator of a sanitizer maps as it likes */
+                ck_assert_uint_le(after.mappings, before.mappings + 4);
+        ck_assert_uint_gt(atomic_load(&chaos.shared->rows), 0);
+        ck_assert_double_eq(sum_now(chaos.h, "slots_quarantined"), 0);
+        munmap(chaos.shared, sizeof(*chaos.shared));
+        harness_stop(chaos.h, SIGTERM, 0);
+        harness_free(chaos.h);
+}
+END_TEST
+
+int main(void) {
+        TCase *tcase = tcase_create("chaos");
+        Suite *suite = suite_create("chaos");
+        SRunner *runner;
+        int failed;
+
+        tcase_set_timeout(tcase, (double)(60 + 60 * minutes()) * harness_slowdown());
+        tcase_add_test(tcase, test_chaos);
+        suite_add_tcase(suite, tcase);
+        runner = srunner_create(suite);
+        srunner_set_tap(runner, "-");
+        srunner_run_all(runner, CK_SILENT);
+        failed = srunner_ntests_failed(runner);
+        srunner_free(runner);
+        return failed ? 1 : 0;
+}
