@@ -189,6 +189,11 @@ enum {
         F(TEXT, file, 0, MESSAGE_FILE_MAX)                                                                   \
         F(TEXT, text, 1, MESSAGE_TEXT_MAX)
 
+#define MESSAGE_RETURNED_FIELDS(F)                                                                           \
+        F(U32, slot, 0, MESSAGE_SLOTS_MAX - 1)                                                               \
+        F(U32, first, 0, MESSAGE_ROWS_MAX)                                                                   \
+        F(U32, rows, 1, MESSAGE_ROWS_MAX)
+
 /* M(number, NAME, name, senders, least descriptors, most descriptors). Numbers are never reused. */
 #define MESSAGE_TABLE(M)                                                                                     \
         M(1, HELLO, hello, MESSAGE_BY_JOB | MESSAGE_BY_DAEMON_TO_JOB, 0, 0)                                  \
@@ -207,4 +212,5 @@ enum {
         M(37, DONE, done, MESSAGE_BY_WORKER, 0, 0)                                                           \
         M(38, BROKEN, broken, MESSAGE_BY_WORKER, 0, 0)                                                       \
         M(39, CONDEMNED, condemned, MESSAGE_BY_DAEMON_TO_WORKER, 0, 0)                                       \
-        M(40, REPLACED, replaced, MESSAGE_BY_WORKER, 0, 0)
+        M(40, REPLACED, replaced, MESSAGE_BY_WORKER, 0, 0)                                                   \
+        M(41, RETURNED, returned, MESSAGE_BY_WORKER, 0, 0)

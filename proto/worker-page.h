@@ -2,7 +2,7 @@
 /* SPDX-FileCopyrightText: The pinfeed authors */
 /* SPDX-License-Identifier: Apache-2.0 */
 
-/* The page on which a worker says what it is doing; it alone writes it, the daemon reads it. */
+/* The page on which a worker says what it is doing, and on which the daemon says what it shall not begin. */
 
 #include <stdatomic.h>
 #include <stddef.h>
@@ -14,7 +14,10 @@ enum {
 
 #define WORKER_PAGE_IDLE UINT64_MAX
 
-/* Every store is a release and every load an acquire, so whoever sees a word sees all that was stored before
+/* Each word has one writer: the worker, but for `recalled`, which is the daemon's alone and lies apart, so
+ * that neither side's stores take the line away from the other.
+ *
+ * Every store is a release and every load an acquire, so whoever sees a word sees all that was stored before
  * it; after the worker's death all that it stored is there, up to one place in this order.
  *
  * The sample in work. Begin: sample = WORKER_PAGE_IDLE, epoch, row, started_ns, then the sample. It is the
@@ -27,7 +30,13 @@ enum {
  * the first chunk_done rows are whole, and `sample`, unless idle, was in work for the row after them; or they
  * name none, and of the chunks that were not answered no row is promised. A reader of a living worker loads
  * chunk_slot, chunk_first, chunk_done, then the first two again: the same values mean that chunk_done is of
- * that chunk. */
+ * that chunk.
+ *
+ * Recall. Chunks have ordinals, 1, 2, 3 ..., by their place in all ASSIGNs together, counted alike by both
+ * sides. Before the worker looks at chunk n it stores begun = n and then loads `recalled`; the daemon stores
+ * recalled = k and then loads `begun`. These four are sequentially consistent, as nothing less keeps a store
+ * before a load of another word: at least one side sees the other's. What follows from that is told in
+ * daemon/pool-recall.c. */
 struct worker_page {
         _Atomic uint64_t sample; /* sample number in work, or WORKER_PAGE_IDLE */
         _Atomic uint64_t epoch;
@@ -38,8 +47,13 @@ struct worker_page {
         _Atomic uint64_t chunk_slot;  /* slot of the chunk in work, or WORKER_PAGE_IDLE */
         _Atomic uint64_t chunk_first; /* first row of that chunk in the slot */
         _Atomic uint64_t chunk_done;  /* rows of it that are whole */
+        _Atomic uint64_t begun;       /* ordinal of the last chunk that was begun or declined; only grows */
+        /* By the daemon. 0, or the first ordinal that is not to be begun, nor any after it. */
+        _Alignas(128) _Atomic uint64_t recalled; /* processors may fetch lines of 64 bytes in pairs */
 };
 
 _Static_assert(offsetof(struct worker_page, cpu_ns) == 40, "shared by two processes");
 _Static_assert(offsetof(struct worker_page, chunk_done) == 64, "shared by two processes");
+_Static_assert(offsetof(struct worker_page, begun) == 72, "shared by two processes");
+_Static_assert(offsetof(struct worker_page, recalled) == 128, "shared by two processes");
 _Static_assert(sizeof(struct worker_page) <= WORKER_PAGE_BYTES, "one page");

@@ -7,7 +7,10 @@
  * Each release is for the reader that comes after our death as much as for the one that looks now: it keeps
  * the compiler and the CPU from storing "whole" before the last byte of the row. A chunk's name is taken off
  * the page before the chunk is answered, because the same place of the same slot may come back to us as
- * another chunk, and its rows must not look whole. */
+ * another chunk, and its rows must not look whole.
+ *
+ * Whether a chunk may be begun at all is asked in one way only, by store and load in this order; the daemon
+ * does the same from its side, see proto/worker-page.h. */
 
 #include "daemon/worker/progress.h"
 
@@ -21,6 +24,14 @@ static void put(_Atomic uint64_t *word, uint64_t value) {
 void progress_init(struct worker_page *page) {
         put(&page->sample, WORKER_PAGE_IDLE);
         put(&page->chunk_slot, WORKER_PAGE_IDLE);
+}
+
+bool progress_may_begin(struct worker_page *page, uint64_t ordinal) {
+        uint64_t recalled;
+
+        atomic_store_explicit(&page->begun, ordinal, memory_order_seq_cst);
+        recalled = atomic_load_explicit(&page->recalled, memory_order_seq_cst);
+        return recalled == 0 || ordinal < recalled;
 }
 
 void progress_begin_chunk(struct worker_page *page, uint32_t slot, uint32_t first) {

@@ -4,11 +4,17 @@
 
 /* What a worker writes on its page, in the order that proto/worker-page.h promises. `page` may be NULL. */
 
+#include <stdbool.h>
 #include <stdint.h>
 
 struct worker_page;
 
 void progress_init(struct worker_page *page);
+
+/* Before anything is done for the chunk with this ordinal, also for one that is declined. False: the daemon
+ * has taken it back, nothing of it may be written. */
+bool progress_may_begin(struct worker_page *page, uint64_t ordinal);
+
 void progress_begin_chunk(struct worker_page *page, uint32_t slot, uint32_t first);
 
 /* `row` is in the epoch. */

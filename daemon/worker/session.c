@@ -8,9 +8,10 @@
  * SETUP brings the recipe, the ring and the page, and comes first and once. SCAN is for one worker of a
  * pipeline; its result goes to the daemon and comes back as INDEX, as it does to all others. Each chunk of an
  * ASSIGN is answered, in its order, by a part of a DONE or by a BROKEN, as soon as it is finished: the daemon
- * wants to hand rows on, not to save messages. A sample that cannot be made is no reason to end; a message
- * that makes no sense is: whoever sent it has another idea of the ring than we have, and a wrong write would
- * go into another job's batch. CONDEMNED may come at any time after INDEX.
+ * wants to hand rows on, not to save messages. One that the daemon has recalled meanwhile is answered by a
+ * RETURNED and otherwise left alone: others may be writing its rows. A sample that cannot be made is no
+ * reason to end; a message that makes no sense is: whoever sent it has another idea of the ring than we have,
+ * and a wrong write would go into another job's batch. CONDEMNED may come at any time after INDEX.
  *
  * A bad sample that was replaced is told about before the DONE of its chunk, and once: it comes back in every
  * epoch, and as a substitute in between. What is remembered for that is bounded, lest a source without one
@@ -71,6 +72,7 @@ struct session {
         uint8_t *populated; /* a bit for each slot that is in our page tables */
         uint64_t samples;
         struct assembly *assembly; /* NULL before INDEX */
+        uint64_t chunks;           /* looked at so far: the ordinal of the last one */
         struct sample_set told;    /* bad samples, each with a REPLACED behind it */
         uint64_t scanning_ns;      /* when the last SCANNING was sent */
         struct message in, out;
@@ -402,6 +404,19 @@ static int fill_chunk(struct session *session, const struct message_chunk *chunk
         return send_done(session, chunk, replaced > 0 ? MESSAGE_PART_REPLACED : 0, begin, clock_ns(), fault);
 }
 
+static int send_returned(struct session *session, const struct message_chunk *chunk, struct fault *fault) {
+        session->out.type = MESSAGE_RETURNED;
+        session->out.returned =
+                (struct message_returned){.slot = chunk->slot, .first = chunk->first, .rows = chunk->rows};
+        return reply(session, -1, fault);
+}
+
+static int do_chunk(struct session *session, const struct message_chunk *chunk, struct fault *fault) {
+        if (progress_may_begin(session->page, ++session->chunks))
+                return fill_chunk(session, chunk, fault);
+        return send_returned(session, chunk, fault);
+}
+
 /* Nothing is written before all of the message was looked at. */
 static int on_assign(struct session *session, struct fault *fault) {
         const struct message_assign *assign = &session->in.assign;
@@ -415,7 +430,7 @@ static int on_assign(struct session *session, struct fault *fault) {
                         return r;
         }
         for (uint32_t i = 0; i < assign->n_chunk; i++) {
-                r = fill_chunk(session, &assign->chunk[i], fault);
+                r = do_chunk(session, &assign->chunk[i], fault);
                 if (r != 0)
                         return r;
         }

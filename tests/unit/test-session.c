@@ -111,7 +111,7 @@ static void begin_talk_so(struct conversation *talk, const char *recipe, uint32_
         ck_assert_int_eq(ftruncate(fds[0], (off_t)bytes), 0);
         ck_assert_int_eq(ftruncate(fds[1], WORKER_PAGE_BYTES), 0);
         talk->ring = mmap(NULL, bytes, PROT_READ, MAP_SHARED, fds[0], 0);
-        talk->page = mmap(NULL, WORKER_PAGE_BYTES, PROT_READ, MAP_SHARED, fds[1], 0);
+        talk->page = mmap(NULL, WORKER_PAGE_BYTES, PROT_READ | PROT_WRITE, MAP_SHARED, fds[1], 0);
         ck_assert(talk->ring != MAP_FAILED && talk->page != MAP_FAILED);
 
         start_worker(talk, how);
@@ -182,6 +182,44 @@ START_TEST(session_fills_slots_and_says_so) {
         ck_assert_int_eq(fd_count(), fds + 2); /* both ends of the socket */
         ck_assert_int_eq(end_talk(&talk), 0);
         ck_assert_int_eq(fd_count(), fds);
+}
+END_TEST
+
+/* The second and third chunk were taken back before they were begun. */
+START_TEST(session_returns_what_is_recalled) {
+        static const struct message_chunk behind[] = {
+                {.row = 8, .seed = 3, .epoch = 1, .slot = 1, .first = 8, .rows = 8},
+                {.row = 16, .seed = 3, .epoch = 1, .slot = 2, .first = 0, .rows = 1}};
+        struct conversation talk;
+
+        begin_talk(&talk, RAMP, 3, 16);
+        scan_and_return(&talk, 100);
+        atomic_store(&talk.page->recalled, 2);
+        assign(&talk, 0, 0, 0, 8);
+        talk.message.assign.n_chunk = 3;
+        memcpy(&talk.message.assign.chunk[1], behind, sizeof(behind));
+        say(&talk, NULL, 0);
+        hear(&talk, MESSAGE_DONE);
+        for (uint32_t slot = 1; slot < 3; slot++) {
+                const struct message_returned *returned = &talk.message.returned;
+
+                hear(&talk, MESSAGE_RETURNED);
+                ck_assert_uint_eq(returned->slot, slot);
+                ck_assert_uint_eq(returned->first, behind[slot - 1].first);
+                ck_assert_uint_eq(returned->rows, behind[slot - 1].rows);
+                for (uint64_t i = 0; i < talk.schema.slot_bytes; i++)
+                        if (talk.ring[slot * talk.schema.slot_stride + i] != 0)
+                                ck_abort_msg("byte %llu of slot %u is written", (unsigned long long)i, slot);
+        }
+        ck_assert_uint_eq(talk.page->begun, 3);
+        ck_assert_uint_eq(talk.page->rows_done, 8);
+
+        atomic_store(&talk.page->recalled, 0);
+        assign(&talk, 8, 1, 8, 8);
+        say(&talk, NULL, 0);
+        hear(&talk, MESSAGE_DONE);
+        ck_assert_uint_eq(talk.page->begun, 4);
+        ck_assert_int_eq(end_talk(&talk), 0);
 }
 END_TEST
 
@@ -559,6 +597,7 @@ static Suite *session_suite(void) {
 
         tcase_add_checked_fixture(session, make_folder, remove_folder);
         tcase_add_test(session, session_fills_slots_and_says_so);
+        tcase_add_test(session, session_returns_what_is_recalled);
         tcase_add_test(session, session_reports_the_bad_sample_and_goes_on);
         tcase_add_test(session, session_reports_a_failed_scan);
         tcase_add_loop_test(session, session_ends_at_nonsense, 0, sizeof(nonsense) / sizeof(nonsense[0]));
