@@ -81,7 +81,7 @@ const struct key config_pipeline_keys[] = {
                  "an error"},
         {"max_errors", KEY_DOUBLE, PIPELINE(max_errors), RANGE(0, 1), .fallback = "0.001",
          .help = "share of the samples that may be replaced; more is an error, judged from 1,000 rows on"},
-        {"sample_timeout", KEY_DOUBLE, PIPELINE(sample_timeout), RANGE(0.1, 86400), .fallback = "60.0",
+        {"sample_timeout", KEY_DOUBLE, PIPELINE(sample_timeout), RANGE(0.5, 86400), .fallback = "60.0",
          .help = "seconds that a worker may take for one sample; one that takes longer is killed, and the "
                  "sample tried alone"},
         {0},

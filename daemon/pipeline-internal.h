@@ -40,6 +40,8 @@ void pipeline_describe_death(const struct pipeline *pipeline, const struct pool_
 void pipeline_on_died(void *context, const struct pool_worker *worker);
 void pipeline_on_stuck(void *context, const struct pool_worker *worker);
 void pipeline_on_returned(void *context, const struct pool_worker *worker);
+void pipeline_on_recalled(void *context, const struct message_chunk *chunks, uint32_t n_chunks);
+void pipeline_on_resumed(void *context);
 /* Suspects go first: each to a worker that gets nothing else. */
 void pipeline_give_suspects(struct pipeline *pipeline);
 /* Parts that are done: one of them may have been a suspect. */

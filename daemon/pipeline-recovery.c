@@ -22,7 +22,9 @@
  *
  * A killed process that does not end (dead storage) may still write into the slot of the chunk it had in
  * work. The slot is quarantined and its rows are made in another one; it comes back when the process is gone.
- */
+ *
+ * Chunks that are recalled from a worker which hangs, or is merely stopped, are no suspects, and it may live:
+ * they go back whole and are handed out again at once. */
 
 #include "daemon/pipeline-internal.h"
 
@@ -260,6 +262,18 @@ void pipeline_on_stuck(void *context, const struct pool_worker *worker) {
                          pipeline->config->name, pipeline->quarantined, pipeline->ring.slots);
         restart(pipeline, worker);
         pipeline_step(pipeline);
+}
+
+void pipeline_on_recalled(void *context, const struct message_chunk *chunks, uint32_t n_chunks) {
+        struct pipeline *pipeline = context;
+
+        for (uint32_t i = 0; i < n_chunks; i++)
+                scheduler_chunk_split(pipeline->scheduler, chunks[i].slot, chunks[i].first, chunks[i].rows, 0,
+                                      false);
+}
+
+void pipeline_on_resumed(void *context) {
+        pipeline_step(context);
 }
 
 void pipeline_on_returned(void *context, const struct pool_worker *worker) {

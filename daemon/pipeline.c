@@ -486,6 +486,8 @@ int pipeline_new(struct pipeline **pipelinep, uv_loop_t *loop, const struct conf
                 .scanning = on_scanning,
                 .scanned = on_scanned,
                 .done = on_done,
+                .recalled = pipeline_on_recalled,
+                .resumed = pipeline_on_resumed,
                 .broken = on_broken,
                 .replaced = pipeline_on_replaced,
                 .started = on_started,

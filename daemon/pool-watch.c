@@ -1,14 +1,24 @@
 /* SPDX-FileCopyrightText: The pinfeed authors */
 /* SPDX-License-Identifier: Apache-2.0 */
 
-/* Watching workers: a few looks a second at the pages they write.
+/* Watching workers: ten looks a second at the pages they write.
  *
- * A sample that takes longer than sample_timeout costs its worker the life. Time alone proves nothing: the
- * machine may have slept, or everything may have been stopped and continued, and then each sample in work
- * looks hours old. So a look that finds a sample too slow only remembers it; the worker is killed when a
- * second look, POOL_TWO_LOOKS_NS later, finds the same sample still in work. (A worker that has rows and
- * begins none counts like one at a sample: it may have been stopped, or hang where the slot is mapped.) Who
- * was stopped has gone on by then.
+ * A worker that is at one sample for long holds up the chunks behind it: after POOL_RECALL_NS they are taken
+ * back (pool-recall.c). One that reaches sample_timeout is killed. A worker that has rows and begins none
+ * counts like one at a sample: it may have been stopped, or hang where the slot is mapped.
+ *
+ * Clocks prove nothing: the machine may have slept, or everything may have been stopped and continued, and
+ * then each sample in work looks hours old. What counts is observed time. From one look to the next a worker
+ * that is still at the same thing has spent the time between them there, but no more than two regular
+ * intervals of it are counted: if the looks were further apart it was us who did not run, and very likely the
+ * worker did not either. So a pause of everything costs it two intervals, however long it was, and by the
+ * next looks whoever was stopped has gone on.
+ *
+ * The limit is an upper bound: a worker is killed at the last look that comes before it, with a margin for
+ * what follows. It takes three workers that hang at a sample to condemn it, and the job that waits for it
+ * shall wait for three times sample_timeout at most.
+ *
+ * Where most workers hang, each at a sample of its own, it is the storage and no sample is condemned for it.
  *
  * A killed process that does not end waits in the kernel, for storage as a rule, and may yet write into the
  * slot it was given when the storage comes back. After POOL_STUCK_NS it is told of as stuck, and let go; its
@@ -72,8 +82,10 @@ enum pool_death pool_judge_death(struct pool *pool, const struct pool_worker *wo
         return death;
 }
 
+/* Those that began to hang together do not reach the limit together: a row's time may lie between them. */
 static bool is_slow(const struct pool_worker *worker) {
-        return worker->timed_out || worker->overdue_sample != 0;
+        return worker->timed_out || (worker->state == POOL_WORKER_BUSY &&
+                                     worker->look.observed_ns >= worker->pool->sample_timeout_ns / 2);
 }
 
 static uint64_t sample_of(const struct pool_worker *worker) {
@@ -93,7 +105,7 @@ static bool is_repeated(const struct pool *pool, const struct pool_worker *worke
         return false;
 }
 
-bool pool_storage_hangs(const struct pool *pool) {
+static bool most_are_slow(const struct pool *pool) {
         uint32_t slow = 0, all = 0;
 
         list_for_each (link, &pool->workers) {
@@ -105,52 +117,71 @@ bool pool_storage_hangs(const struct pool *pool) {
         return slow >= POOL_HANGING_LEAST && slow * 2 > all;
 }
 
-static void kill_slow(struct pool_worker *worker, uint64_t sample, uint64_t since_ns) {
-        double took = (double)since_ns / NS_PER_S,
-               allowed = (double)worker->pool->sample_timeout_ns / NS_PER_S;
+/* The first of them to die leave the others looking like few, so what was seen holds for as long as those
+ * need who were slow then. */
+bool pool_storage_hangs(const struct pool *pool) {
+        return pool->hung_ns > 0 && clock_ns() - pool->hung_ns <= pool->sample_timeout_ns / 2;
+}
 
-        if (sample == WORKER_PAGE_IDLE)
+static void kill_slow(struct pool_worker *worker) {
+        double allowed = (double)worker->pool->sample_timeout_ns / NS_PER_S;
+
+        if (worker->look.sample == WORKER_PAGE_IDLE)
                 fault_set(&worker->expelled, -ETIME,
-                          "it began none of its samples for longer than sample_timeout (%.1f s, allowed are "
-                          "%.1f)",
-                          took, allowed);
+                          "it began none of its samples within sample_timeout (%.1f s)", allowed);
         else
-                fault_set(&worker->expelled, -ETIME,
-                          "sample %" PRIu64 " took longer than sample_timeout (%.1f s, allowed are %.1f)",
-                          sample, took, allowed);
+                fault_set(&worker->expelled, -ETIME, "sample %" PRIu64 " reached sample_timeout (%.1f s)",
+                          worker->look.sample, allowed);
         worker->expelled_ns = clock_ns();
         worker->timed_out = true;
         uv_process_kill(&worker->process, SIGKILL);
 }
 
-/* A worker that has chunks and is at no sample is about to begin one: that has the same limit, from when it
- * was given them. */
-static void look_at_sample(struct pool_worker *worker, uint64_t now) {
-        uint64_t sample = atomic_load_explicit(&worker->page->sample, memory_order_acquire);
-        uint64_t started = atomic_load_explicit(&worker->page->started_ns, memory_order_acquire);
+/* What it is at now. A worker at no sample is about to begin one since it did its last, or since it was given
+ * anything. */
+static struct pool_look look_at_page(const struct pool_worker *worker) {
+        const struct worker_page *page = worker->page;
+        struct pool_look look = {
+                .sample = sample_of(worker),
+                .since_ns = atomic_load_explicit(&page->started_ns, memory_order_acquire),
+                .begun = atomic_load_explicit(&page->begun, memory_order_acquire),
+        };
 
-        if (sample == WORKER_PAGE_IDLE && started < worker->busy_since_ns)
-                started = worker->busy_since_ns;
-        if (now < started || now - started <= worker->pool->sample_timeout_ns) {
-                worker->overdue_sample = 0;
-        } else if (worker->overdue_sample != started) {
-                worker->overdue_sample = started;
-                worker->overdue_seen_ns = now;
-        } else if (now - worker->overdue_seen_ns >= POOL_TWO_LOOKS_NS) {
-                kill_slow(worker, sample, now - started);
-        }
+        if (look.sample == WORKER_PAGE_IDLE && look.since_ns < worker->busy_since_ns)
+                look.since_ns = worker->busy_since_ns;
+        return look;
 }
 
-static void look_at(struct pool_worker *worker, uint64_t now) {
-        struct pool *pool = worker->pool;
+/* `passed` is what counts of the time since the last look. */
+static void observe(struct pool_worker *worker, uint64_t now, uint64_t passed) {
+        struct pool_look look = look_at_page(worker), *last = &worker->look;
 
-        if (worker->exited || worker->state == POOL_WORKER_ENDING)
-                return;
-        if (worker->expelled_ns == 0) {
-                if (worker->state == POOL_WORKER_BUSY)
-                        look_at_sample(worker, now);
+        if (look.sample == last->sample && look.since_ns == last->since_ns && look.begun == last->begun) {
+                last->observed_ns += passed;
                 return;
         }
+        look.observed_ns = now > look.since_ns ? now - look.since_ns : 0;
+        if (look.observed_ns > passed)
+                look.observed_ns = passed;
+        *last = look;
+}
+
+/* True: chunks were recalled from it. */
+static bool look_at_work(struct pool_worker *worker, uint64_t now, uint64_t passed) {
+        struct pool *pool = worker->pool;
+
+        observe(worker, now, passed);
+        if (worker->look.observed_ns + (pool->watch_ms + POOL_MARGIN_MS) * NS_PER_MS >
+            pool->sample_timeout_ns) {
+                kill_slow(worker);
+                return false;
+        }
+        return worker->look.observed_ns >= pool->recall_ns && pool_recall(worker);
+}
+
+static void look_at_killed(struct pool_worker *worker, uint64_t now) {
+        struct pool *pool = worker->pool;
+
         if (now - worker->expelled_ns < POOL_STUCK_NS)
                 return;
         log_line(LOG_ERROR, "worker %u (pid %d) was killed %.1f s ago and has not ended: storage hangs?",
@@ -160,15 +191,34 @@ static void look_at(struct pool_worker *worker, uint64_t now) {
         pool->events->stuck(pool->context, worker);
 }
 
+/* All are looked at before anything that was recalled is given away: not to one that turns out to hang too.
+ */
 static void on_watch(uv_timer_t *timer) {
         struct pool *pool = timer->data;
-        uint64_t now = clock_ns();
+        uint64_t now = clock_ns(), passed = now - pool->looked_ns;
+        bool recalled = false;
 
-        list_for_each_safe (link, &pool->workers)
-                look_at(container_of(link, struct pool_worker, link), now);
+        if (passed > 2 * pool->watch_ms * NS_PER_MS)
+                passed = 2 * pool->watch_ms * NS_PER_MS;
+        pool->looked_ns = now;
+        list_for_each_safe (link, &pool->workers) {
+                struct pool_worker *worker = container_of(link, struct pool_worker, link);
+
+                if (worker->exited || worker->state == POOL_WORKER_ENDING)
+                        continue;
+                if (worker->expelled_ns > 0)
+                        look_at_killed(worker, now);
+                else if (worker->state == POOL_WORKER_BUSY)
+                        recalled |= look_at_work(worker, now, passed);
+        }
+        if (most_are_slow(pool))
+                pool->hung_ns = now;
+        if (recalled)
+                pool->events->resumed(pool->context);
 }
 
 void pool_watch_start(struct pool *pool) {
         pool->oom_kills = cgroup_oom_kills("");
-        uv_timer_start(&pool->watch, on_watch, POOL_WATCH_MS, POOL_WATCH_MS);
+        pool->looked_ns = clock_ns();
+        uv_timer_start(&pool->watch, on_watch, pool->watch_ms, pool->watch_ms);
 }

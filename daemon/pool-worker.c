@@ -3,8 +3,8 @@
 
 /* One worker process.
  *
- *     start --> STARTING --INDEX--> IDLE <--ASSIGN / last DONE--> BUSY
- *                  |  ^                \         |                /
+ *     start --> STARTING --INDEX--> IDLE <--ASSIGN / last answer--> BUSY
+ *                  |  ^                \         |                  /
  *                SCAN INDEX             +-- socket closed, or told to end --> ENDING --> exit seen, freed
  *                  v  |
  *                SCANNING
@@ -13,6 +13,10 @@
  * worker said before it died may still lie in the socket when the exit is seen. So the exit drains the socket
  * first, and only then is the death reported, with the chunks that really were not finished. A worker whose
  * socket is gone but which still runs is killed: nobody can talk to it.
+ *
+ * Chunks are answered in the order in which they were given, so the list of a worker's chunks is a queue:
+ * each answer must be to its head. Behind what the worker holds stand the chunks that were recalled from it
+ * (pool-recall.c), of which it may only say that it has not touched them.
  *
  * A worker is never waited for. Its records are small and bounded by POOL_CHUNKS_MAX, so a send that would
  * block means that it has stopped reading: it is killed like one that talks nonsense. */
@@ -70,7 +74,7 @@ static void close_socket(struct pool_worker *worker) {
 static void set_ending(struct pool_worker *worker) {
         if (worker->state == POOL_WORKER_ENDING)
                 return;
-        if (worker->n_chunks > 0)
+        if (worker->state == POOL_WORKER_BUSY)
                 worker->busy_ns += clock_ns() - worker->busy_since_ns;
         worker->state = POOL_WORKER_ENDING;
         worker->pool->n_workers--;
@@ -105,27 +109,34 @@ static void expel(struct pool_worker *worker, const char *reason) {
                 uv_process_kill(&worker->process, SIGKILL);
 }
 
-/* Takes the chunk off the worker's list. False: it does not hold such a chunk. */
+/* The head of the list was answered. */
+static void drop_head(struct pool_worker *worker) {
+        uint32_t *n = worker->n_chunks > 0 ? &worker->n_chunks : &worker->n_recalled;
+
+        --*n;
+        memmove(worker->chunks, worker->chunks + 1,
+                (worker->n_chunks + worker->n_recalled) * sizeof(worker->chunks[0]));
+        if (worker->n_chunks + worker->n_recalled > 0 || worker->state != POOL_WORKER_BUSY)
+                return;
+        worker->state = POOL_WORKER_IDLE;
+        worker->alone = false;
+        worker->busy_ns += clock_ns() - worker->busy_since_ns;
+}
+
+/* Takes the chunk off the worker's list; rows 0: the one that has this row. False: it does not hold it, or
+ * has to answer for another one first. */
 static bool take_chunk(struct pool_worker *worker, uint32_t slot, uint32_t first, uint32_t rows,
                        struct message_chunk *taken) {
-        for (uint32_t i = 0; i < worker->n_chunks; i++) {
-                struct message_chunk *chunk = &worker->chunks[i];
+        const struct message_chunk *chunk = &worker->chunks[0];
 
-                if (chunk->slot != slot || first < chunk->first || first >= chunk->first + chunk->rows)
-                        continue;
-                if (rows > 0 && (first != chunk->first || rows != chunk->rows))
-                        return false;
-                *taken = *chunk;
-                worker->n_chunks--;
-                memmove(chunk, chunk + 1, (worker->n_chunks - i) * sizeof(*chunk));
-                if (worker->n_chunks == 0 && worker->state == POOL_WORKER_BUSY) {
-                        worker->state = POOL_WORKER_IDLE;
-                        worker->alone = false;
-                        worker->busy_ns += clock_ns() - worker->busy_since_ns;
-                }
-                return true;
-        }
-        return false;
+        if (worker->n_chunks == 0 || chunk->slot != slot || first < chunk->first ||
+            first >= chunk->first + chunk->rows)
+                return false;
+        if (rows > 0 && (first != chunk->first || rows != chunk->rows))
+                return false;
+        *taken = *chunk;
+        drop_head(worker);
+        return true;
 }
 
 static void measure(struct pool *pool, const struct message_part *part) {
@@ -165,6 +176,34 @@ static void on_broken(struct pool_worker *worker, const struct message_broken *b
                                      broken->sample_given ? &lost : NULL);
 }
 
+/* Nobody recalls a chunk that was given later than the last recall, however it ended. */
+static bool may_return(const struct pool_worker *worker, const struct message_returned *returned) {
+        const struct message_chunk *chunk = &worker->chunks[0];
+
+        return worker->n_chunks + worker->n_recalled > 0 && chunk->slot == returned->slot &&
+               chunk->first == returned->first && chunk->rows == returned->rows &&
+               pool_first_ordinal(worker) <= worker->asked;
+}
+
+static void on_returned(struct pool_worker *worker, const struct message_returned *returned) {
+        struct pool *pool = worker->pool;
+        struct message_chunk chunk = worker->chunks[0];
+        bool held = worker->n_chunks > 0;
+
+        if (!may_return(worker, returned)) {
+                expel(worker, "it returned a chunk that was not recalled");
+                return;
+        }
+        drop_head(worker);
+        if (held) { /* the recall was given up, and the worker had seen it */
+                pool->chunks_recalled++;
+                pool->events->recalled(pool->context, &chunk, 1);
+        } else if (worker->n_recalled == 0) {
+                atomic_store_explicit(&worker->page->recalled, 0, memory_order_seq_cst);
+        }
+        pool->events->resumed(pool->context);
+}
+
 static void on_message(struct pool_worker *worker, const struct message *message, int *fd) {
         struct pool *pool = worker->pool;
 
@@ -174,6 +213,8 @@ static void on_message(struct pool_worker *worker, const struct message *message
                 on_done(worker, &message->done);
         } else if (message->type == MESSAGE_BROKEN) {
                 on_broken(worker, &message->broken);
+        } else if (message->type == MESSAGE_RETURNED) {
+                on_returned(worker, &message->returned);
         } else if (message->type == MESSAGE_REPLACED) {
                 pool->events->replaced(pool->context, worker, &message->replaced);
         } else if (worker->state != POOL_WORKER_SCANNING) {
@@ -261,7 +302,7 @@ void pool_worker_send(struct pool_worker *worker, const struct message *message,
         }
 }
 
-/* A page that the worker writes and this process reads. It must say "idle" before the worker lives: zeroes
+/* The page that both processes write, each its own words. It must say "idle" before the worker lives: zeroes
  * would mean sample 0, begun when the machine started, to whoever looks before the worker has come so far. */
 static int make_page(struct pool_worker *worker, int *page_fd, struct fault *fault) {
         static const struct worker_page idle = {.sample = WORKER_PAGE_IDLE, .chunk_slot = WORKER_PAGE_IDLE};
@@ -274,7 +315,7 @@ static int make_page(struct pool_worker *worker, int *page_fd, struct fault *fau
                 return fault_set(fault, -errno, "cannot size a worker's page: %s", strerror(errno));
         if (pwrite(fd, &idle, sizeof(idle), 0) != (ssize_t)sizeof(idle))
                 return fault_set(fault, -EIO, "cannot write a worker's page");
-        page = mmap(NULL, WORKER_PAGE_BYTES, PROT_READ, MAP_SHARED, fd, 0);
+        page = mmap(NULL, WORKER_PAGE_BYTES, PROT_READ | PROT_WRITE, MAP_SHARED, fd, 0);
         if (page == MAP_FAILED)
                 return fault_set(fault, -errno, "cannot map a worker's page: %s", strerror(errno));
         worker->page = page;

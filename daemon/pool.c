@@ -7,7 +7,8 @@
  * follows from the measured time of a row: about 10 ms, long enough that the round trip through the daemon
  * (some 30 us) does not show, short enough that all workers finish a slot together. Until something was
  * measured a chunk is one row. Where even a whole slot takes less than POOL_SHORT_CHUNK_NS a worker may hold
- * several chunks, so that it never waits for the daemon. */
+ * several chunks, so that it never waits for the daemon; should it hang at one of them the others are taken
+ * back (pool-recall.c), and until it has answered for these it gets nothing. */
 
 #include "daemon/pool.h"
 
@@ -46,6 +47,7 @@ void pool_init(struct pool *pool, uv_loop_t *loop, const char *program, int nice
         pool->watch.data = pool;
         uv_unref((uv_handle_t *)&pool->watch);
         pool->sample_timeout_ns = (uint64_t)(sample_timeout * NS_PER_S);
+        pool_set_pace(pool);
 }
 
 void pool_deinit(struct pool *pool) {
@@ -104,7 +106,9 @@ void pool_set_index(struct pool *pool, const struct message_index *index, int fd
 
 /* Chunks a worker may hold while a row takes what it takes now. */
 static uint32_t chunks_bound(const struct pool *pool, const struct pool_worker *worker) {
-        if (worker->n_chunks == 0 || worker->alone)
+        if (worker->n_recalled > 0)
+                return 0;
+        if (worker->n_chunks == 0 || worker->alone || worker->look.observed_ns >= POOL_RECALL_NS)
                 return 1;
         if (pool->row_ns <= 0 || pool->row_ns * worker->chunks[0].rows >= POOL_SHORT_CHUNK_NS)
                 return 1;
@@ -166,6 +170,7 @@ void pool_assign(struct pool_worker *worker, const struct message_chunk *chunk) 
                 worker->busy_since_ns = clock_ns();
         }
         worker->used = true;
+        worker->given++;
         worker->chunks[worker->n_chunks++] = *chunk;
         message.type = MESSAGE_ASSIGN;
         message.assign.n_chunk = 1;

@@ -20,7 +20,7 @@ struct worker_page;
         S(STARTING, starting) /* set up, waits for the index */                                              \
         S(SCANNING, scanning) /* looks for the samples */                                                    \
         S(IDLE, idle)                                                                                        \
-        S(BUSY, busy)     /* holds a chunk */                                                                \
+        S(BUSY, busy)     /* holds a chunk, or has not answered for one that was recalled */                 \
         S(ENDING, ending) /* was told to end, or its socket is gone */
 
 enum pool_worker_state {
@@ -58,11 +58,19 @@ enum {
 #define POOL_SHORT_CHUNK_NS (1 * 1000 * 1000)
 #define POOL_KILL_MS        1000 /* from SIGTERM to SIGKILL */
 #define POOL_KILL_AGAIN_MS  600  /* and on: all of it below the 2 s that a stop may take */
-#define POOL_WATCH_MS       250  /* between two looks at the workers */
-#define POOL_TWO_LOOKS_NS                                                                                    \
-        UINT64_C(1000000000) /* a limit fires when two looks this far apart saw it exceeded */
+#define POOL_WATCH_MS       100  /* between two looks at the workers */
+#define POOL_MARGIN_MS      20 /* a look may be late, and a killed worker is replaced in some milliseconds */
+#define POOL_RECALL_NS      (100 * 1000 * 1000) /* at one sample, then the chunks behind it are recalled */
 #define POOL_STUCK_NS       UINT64_C(2000000000) /* a killed process that takes longer to end waits for storage */
 #define POOL_LEAST_SHARE_NS (100 * 1000)         /* a slot is not cut finer: three times a round trip */
+
+/* What a worker was at when it was last looked at, and for how long it has been, as far as the daemon saw. */
+struct pool_look {
+        uint64_t sample;   /* or WORKER_PAGE_IDLE */
+        uint64_t since_ns; /* when it began; at no sample: when it was last known to begin anything */
+        uint64_t begun;    /* the chunk */
+        uint64_t observed_ns;
+};
 
 struct pool_worker {
         struct list link; /* in pool->workers */
@@ -71,7 +79,7 @@ struct pool_worker {
         int pid;
         enum pool_worker_state state;
         int socket;
-        struct worker_page *page; /* read here, written by the worker */
+        struct worker_page *page; /* `recalled` is written here, all else by the worker */
         uv_process_t process;
         uv_poll_t poll;
         uint32_t open_handles; /* of the two above; the struct is freed when none is left */
@@ -84,13 +92,17 @@ struct pool_worker {
         bool stuck;     /* killed and not ended: its chunks were taken from it, its slot is quarantined */
         bool used;      /* was given a chunk */
         bool alone;     /* has a suspect, and gets nothing else meanwhile */
-        uint64_t overdue_sample;  /* started_ns of a sample that a look found too slow; 0: none */
-        uint64_t overdue_seen_ns; /* when */
-        uint32_t n_chunks;
+        struct pool_look look;
+        /* In the order in which it got them: those it holds, then those that were recalled from it and are
+         * somebody else's, until it has answered for them too. */
         struct message_chunk chunks[POOL_CHUNKS_MAX];
+        uint32_t n_chunks;   /* held */
+        uint32_t n_recalled; /* behind them */
+        uint64_t given;      /* chunks so far: the ordinal of the last one */
+        uint64_t asked;      /* `given` when chunks were last recalled; up to it any may come back */
         uint64_t started_ns;
-        uint64_t busy_since_ns; /* when the first of the chunks it holds was given to it */
-        uint64_t busy_ns;       /* time it has held a chunk, up to busy_since_ns */
+        uint64_t busy_since_ns; /* when it became BUSY */
+        uint64_t busy_ns;       /* time that it was BUSY, up to busy_since_ns */
         uint64_t rows;
 };
 
@@ -100,6 +112,11 @@ struct pool_events {
         /* `fd` is -1 or the index, the callee's from now on. */
         void (*scanned)(void *context, const struct message_index *index, int fd);
         void (*done)(void *context, const struct message_part *parts, uint32_t n_parts);
+        /* These chunks of a living worker were not begun and never will be: they are to be given to others.
+         * `resumed` follows, after the last of possibly many; this one calls no function of the pool. */
+        void (*recalled)(void *context, const struct message_chunk *chunks, uint32_t n_chunks);
+        /* There may be chunks that nobody has, or a worker that was without. */
+        void (*resumed)(void *context);
         /* The worker could not make a sample, or (sample_given 0) cannot work at all. Its chunk, if any, is
          * lost. */
         void (*broken)(void *context, const struct pool_worker *worker, const struct message_broken *broken,
@@ -134,8 +151,13 @@ struct pool {
         uv_timer_t kill_timer;
         bool kill_timer_open;
         uv_timer_t watch;
+        uint64_t looked_ns; /* when it last went off */
+        uint64_t hung_ns;   /* when most workers were last seen to be slow, see pool_storage_hangs */
+        uint32_t watch_ms;  /* POOL_WATCH_MS and POOL_RECALL_NS, but in tests of races */
+        uint64_t recall_ns;
         uint64_t sample_timeout_ns;
         double row_ns; /* moving average of the time a row takes a worker; 0: not measured yet */
+        uint64_t chunks_recalled;
         uint64_t deaths[POOL_DEATH_KINDS];
         uint64_t oom_kills; /* of the cgroup, at the last look; see pool_judge_death */
         uint64_t cpu_ns_of_dead;
@@ -179,8 +201,8 @@ void pool_assign(struct pool_worker *worker, const struct message_chunk *chunk);
  * daemon shall end. */
 void pool_stop(struct pool *pool, bool for_good);
 
-/* More than half of the workers, and at least POOL_HANGING_LEAST, are at different samples that take too
- * long: that is the storage, and no sample's fault. */
+/* More than half of the workers, and at least POOL_HANGING_LEAST, have or just had half of sample_timeout
+ * behind them, at different samples: that is the storage, and no sample's fault. */
 bool pool_storage_hangs(const struct pool *pool);
 
 /* What the death of a worker that has exited was, counted. */
@@ -201,3 +223,12 @@ void pool_worker_abandon(struct pool_worker *worker);
 
 /* pool-watch.c: samples that take too long, processes that do not end. */
 void pool_watch_start(struct pool *pool);
+
+/* pool-recall.c: takes back all chunks that the worker has not begun, and gives `recalled`, but not
+ * `resumed`. False: there was none, or the worker was quicker. */
+bool pool_recall(struct pool_worker *worker);
+/* The ordinal of the first chunk that the worker has not answered for. */
+uint64_t pool_first_ordinal(const struct pool_worker *worker);
+
+/* pool-pace.c: how often workers are looked at, and how soon chunks are recalled. */
+void pool_set_pace(struct pool *pool);

@@ -147,6 +147,7 @@ static void add_counters(json_t *object, const struct pipeline *pipeline) {
         json_object_set_new(object, "slots_filled", unsigned_number(counters.slots_filled));
         json_object_set_new(object, "slots_refilled", unsigned_number(counters.slots_refilled));
         json_object_set_new(object, "slots_undelivered", unsigned_number(counters.slots_undelivered));
+        json_object_set_new(object, "chunks_recalled", unsigned_number(pipeline->pool.chunks_recalled));
         json_object_set_new(object, "worker_deaths", unsigned_number(pool_deaths(&pipeline->pool)));
         json_object_set_new(object, "deaths", make_deaths(&pipeline->pool));
         json_object_set_new(object, "bad_samples", unsigned_number(ledger_count(&pipeline->ledger)));

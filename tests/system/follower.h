@@ -17,10 +17,8 @@
 enum {
         BATCH = 8,
         SOON_MS = 10000,
-        DEATHS = 3, /* that condemn: in company, and two alone */
-        LOOKS_MS =
-                1500, /* from a limit to what comes of it: two looks at least 1 s apart, one every 0.25 s */
-        NOISE_MS = 500,
+        DEATHS = 3,     /* that condemn: in company, and two alone */
+        NOISE_MS = 500, /* of the machine; also a new worker's start, and from a hang to the recall */
 };
 
 static inline void expect_words(const char *text, const char *words) {

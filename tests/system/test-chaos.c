@@ -9,6 +9,9 @@
  * job that ends before it is told to, fails the test. So jobs that are killed half way were right up to there
  * too. A killed job is replaced by a new one that starts at the front.
  *
+ * It is done twice: the second time with a daemon that all the time takes chunks back which its workers have
+ * not begun.
+ *
  * Seconds long, as a test of every build; $PINFEED_TEST_MINUTES makes it as long as one likes and reports on
  * standard error. The random numbers come from $PINFEED_TEST_SEED if that is set, and are printed. */
 
@@ -500,13 +503,15 @@ static uint64_t minutes(void) {
         return given ? strtoull(given, NULL, 10) : 0;
 }
 
-static void start(struct chaos *chaos) {
+static void start(struct chaos *chaos, bool recalls) {
         chaos->shared =
                 mmap(NULL, sizeof(*chaos->shared), PROT_READ | PROT_WRITE, MAP_SHARED | MAP_ANONYMOUS, -1, 0);
         ck_assert_ptr_ne(chaos->shared, MAP_FAILED);
         seed_chaos(chaos);
         chaos->h = harness_new();
         harness_set_environment(chaos->h, "PINFEED_STATE_DIR", harness_directory(chaos->h));
+        if (recalls)
+                harness_set_environment(chaos->h, "PINFEED_TEST_RECALL", "1");
         harness_write_config(chaos->h, CONFIG, SAMPLES, BYTES, BATCH, SAMPLES, BATCH);
         harness_start(chaos->h);
 }
@@ -515,8 +520,9 @@ START_TEST(test_chaos) {
         uint64_t seconds = minutes() > 0 ? minutes() * 60 : harness_quick() ? SECONDS_QUICK : SECONDS;
         struct chaos chaos = {};
         struct footprint before, after;
+        bool recalls = _i == 1;
 
-        start(&chaos);
+        start(&chaos, recalls);
         for (int i = 0; i < STREAMS; i++)
                 read_in_peace(chaos.h, &streams[i], true);
         before = footprint_of(chaos.h);
@@ -533,6 +539,9 @@ START_TEST(test_chaos) {
                 ck_assert_uint_le(after.mappings, before.mappings + 4);
         ck_assert_uint_gt(atomic_load(&chaos.shared->rows), 0);
         ck_assert_double_eq(sum_now(chaos.h, "slots_quarantined"), 0);
+        printf("# %.0f chunks were recalled\n", sum_now(chaos.h, "chunks_recalled"));
+        if (recalls)
+                ck_assert_double_gt(sum_now(chaos.h, "chunks_recalled"), 0);
         munmap(chaos.shared, sizeof(*chaos.shared));
         harness_stop(chaos.h, SIGTERM, 0);
         harness_free(chaos.h);
@@ -546,7 +555,7 @@ int main(void) {
         int failed;
 
         tcase_set_timeout(tcase, (double)(60 + 60 * minutes()) * harness_slowdown());
-        tcase_add_test(tcase, test_chaos);
+        tcase_add_loop_test(tcase, test_chaos, 0, 2);
         suite_add_tcase(suite, tcase);
         runner = srunner_create(suite);
         srunner_set_tap(runner, "-");

@@ -11,6 +11,7 @@
  * - A job is a process that goes as far as its role says, reports that, and waits for a word to go on.
  * - A worker inside a row: a slow sample, seen in status, then SIGSTOP: parked there for as long as needed.
  * - A worker with a chunk that it has not begun: SIGSTOP while it is idle, then work comes.
+ * - Chunks recalled from a worker that is parked inside a row, and not yet answered for.
  * - A chunk done and not reported: the worker is traced and parked where it enters sendmsg.
  * - A release on its way: the daemon is stopped while it is sent.
  *
@@ -371,6 +372,15 @@ static void reach_middle_of_chunk(struct cell *cell) {
         ck_assert_double_eq(rows_done(cell), 1);
 }
 
+/* Rows are quick, so the worker holds the slot behind too; it is taken back. */
+static void reach_recalled(struct cell *cell) {
+        char path[64];
+
+        reach_slow_sample(cell);
+        snprintf(path, sizeof(path), "pipelines/%s/chunks_recalled", cell->pipeline);
+        harness_wait_number(cell->h, path, 1, SOON_MS);
+}
+
 static bool is_rest_done(struct harness *h, void *context) {
         return rows_done(context) >= BATCH / 2;
 }
@@ -612,6 +622,13 @@ static const struct situation situations[] = {
          .slow_sample = 4,
          .role = ROLE_UNREAD,
          .reach = reach_middle_of_chunk},
+        {.name = "chunk-recalled",
+         .workers = 1,
+         .slow_sample = 6 * BATCH,
+         .role = ROLE_UNREAD,
+         .reach = reach_recalled,
+         .slots = 8,
+         .samples = 9 * BATCH},
         {.name = "chunk-unreported",
          .workers = 1,
          .reserve_at_start = true,
@@ -862,7 +879,8 @@ static void write_config(struct harness *h) {
                                 s->name, suffix, s->samples ? s->samples : SAMPLES,
                                 s->bytes ? s->bytes : BYTES, s->slow_sample,
                                 s->reach == reach_first_chunk || s->reach == reach_last_chunk ||
-                                                s->reach == reach_middle_of_chunk
+                                                s->reach == reach_middle_of_chunk ||
+                                                s->reach == reach_recalled
                                         ? SLOW_MS * 1000 * harness_slowdown()
                                         : 0,
                                 s->delay_us, BATCH, s->slots ? s->slots : SLOTS,

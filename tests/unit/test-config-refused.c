@@ -212,11 +212,11 @@ static const struct {
         {"max_errors with a sign for hundredths", HEAD SOURCE BATCH "    max_errors: 1%\n",
          "5:17: pipelines.a.max_errors: expected a number from 0 to 1, got \"1%\""},
         {"sample_timeout 0", HEAD SOURCE BATCH "    sample_timeout: 0\n",
-         "5:21: pipelines.a.sample_timeout: expected a number from 0.1 to 86400, got 0"},
+         "5:21: pipelines.a.sample_timeout: expected a number from 0.5 to 86400, got 0"},
         {"sample_timeout over a day", HEAD SOURCE BATCH "    sample_timeout: 86400.5\n",
-         "5:21: pipelines.a.sample_timeout: expected a number from 0.1 to 86400, got 86400.5"},
+         "5:21: pipelines.a.sample_timeout: expected a number from 0.5 to 86400, got 86400.5"},
         {"sample_timeout with a unit", HEAD SOURCE BATCH "    sample_timeout: 60s\n",
-         "5:21: pipelines.a.sample_timeout: expected a number from 0.1 to 86400, got \"60s\""},
+         "5:21: pipelines.a.sample_timeout: expected a number from 0.5 to 86400, got \"60s\""},
         {"slots that fit no file",
          HEAD "    source: {type: synthetic, samples: 1, features: 16777216}\n"
               "    batch_size: 2147483647\n"

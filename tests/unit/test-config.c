@@ -140,12 +140,12 @@ END_TEST
 /* The ends of the ranges. */
 START_TEST(test_errors) {
         _cleanup_(config_freep) struct config *all =
-                load(HEAD SOURCE BATCH "    on_error: replace\n    max_errors: 1\n    sample_timeout: 0.1\n");
+                load(HEAD SOURCE BATCH "    on_error: replace\n    max_errors: 1\n    sample_timeout: 0.5\n");
         _cleanup_(config_freep) struct config *none = load(HEAD SOURCE BATCH "    max_errors: 0\n");
 
         ck_assert_int_eq(all->pipelines[0].on_error, CONFIG_ON_ERROR_REPLACE);
         ck_assert(all->pipelines[0].max_errors == 1);
-        ck_assert(all->pipelines[0].sample_timeout == 0.1);
+        ck_assert(all->pipelines[0].sample_timeout == 0.5);
         ck_assert(none->pipelines[0].max_errors == 0);
 }
 END_TEST
