@@ -3,8 +3,12 @@
 
 /* The control socket. A client sends a line, a bare word or {"command": "word", ...}; it gets one or more
  * JSON lines, the last of which says "done": true, and may send the next line. Writing is asynchronous: a
- * client that does not read holds one reply and is not read from until it has taken it, so its cost is
- * bounded. */
+ * client that does not read holds one line and is not read from until its answer has ended, so its cost is
+ * bounded.
+ *
+ * Most commands are answered at once. One that takes its time has the client as its own until its last line,
+ * and asks whether a line was taken before it gives the next. Since nothing is read meanwhile, a client that
+ * has gone is found by the next line that is written; an end of its sending alone means nothing (socat). */
 
 #include "daemon/control.h"
 
@@ -13,6 +17,7 @@
 #include "daemon/listener.h"
 #include "daemon/log.h"
 #include "daemon/status.h"
+#include "daemon/verify.h"
 
 #include <errno.h>
 #include <stdio.h>
@@ -39,7 +44,8 @@ struct client {
         struct control *control;
         uv_pipe_t pipe;
         uv_write_t write;
-        char *reply; /* being written */
+        char *reply;           /* being written */
+        struct verify *verify; /* answers, or NULL: nothing is under way */
         size_t length;
         char line[CONTROL_LINE_MAX];
 };
@@ -58,6 +64,9 @@ static void client_close(struct client *client) {
                 return;
         list_unlink(&client->link);
         client->control->n_clients--;
+        if (client->verify)
+                verify_cancel(client->verify);
+        client->verify = NULL;
         uv_close((uv_handle_t *)&client->pipe, on_client_closed);
 }
 
@@ -68,17 +77,17 @@ static void on_written(uv_write_t *write, int status) {
         client->reply = NULL;
         if (status < 0)
                 client_close(client);
+        else if (client->verify)
+                verify_on_taken(client->verify);
         else
                 read_on(client);
 }
 
-/* Sends `object` (consumed) as the last line of a reply. */
-static void reply(struct client *client, json_t *object) {
+/* Sends `object` (consumed) as a line. */
+static void send_line(struct client *client, json_t *object) {
         uv_buf_t buffer;
         size_t length;
 
-        if (object)
-                json_object_set_new(object, "done", json_true());
         client->reply = object ? json_dumps(object, JSON_COMPACT) : NULL;
         json_decref(object);
         if (!client->reply) {
@@ -88,10 +97,16 @@ static void reply(struct client *client, json_t *object) {
         length = strlen(client->reply);
         client->reply[length] = '\n'; /* in place of the terminator, which nobody needs any more */
         buffer = uv_buf_init(client->reply, (unsigned)length + 1);
-        uv_read_stop((uv_stream_t *)&client->pipe);
         client->write.data = client;
         if (uv_write(&client->write, (uv_stream_t *)&client->pipe, &buffer, 1, on_written) < 0)
                 client_close(client);
+}
+
+/* The last line of an answer. */
+static void reply(struct client *client, json_t *object) {
+        if (object)
+                json_object_set_new(object, "done", json_true());
+        send_line(client, object);
 }
 
 static json_t *make_error(const char *format, const char *text) {
@@ -101,17 +116,68 @@ static json_t *make_error(const char *format, const char *text) {
         return json_pack("{s:s}", "error", fault.text);
 }
 
-/* One table: word, what it answers. */
-static json_t *answer_ping(const struct daemon *daemon) {
-        return json_pack("{s:i}", "pid", (int)getpid());
+/* ---- commands that are answered at once ---- */
+
+static void run_ping(struct client *client, const json_t *arguments) {
+        reply(client, json_pack("{s:i}", "pid", (int)getpid()));
+}
+
+static void run_status(struct client *client, const json_t *arguments) {
+        reply(client, status_make(client->control->daemon));
+}
+
+/* ---- verify ---- */
+
+static bool can_tell(void *context) {
+        const struct client *client = context;
+
+        return client->reply == NULL;
+}
+
+static void tell(void *context, json_t *line) {
+        send_line(context, line);
+}
+
+static void end(void *context, json_t *line) {
+        struct client *client = context;
+
+        client->verify = NULL;
+        reply(client, line);
+}
+
+static struct pipeline *find_pipeline(const struct daemon *daemon, const char *name) {
+        for (uint32_t i = 0; i < daemon->n_pipelines; i++) {
+                if (strcmp(daemon->pipelines[i]->config->name, name) == 0)
+                        return daemon->pipelines[i];
+        }
+        return NULL;
+}
+
+static void run_verify(struct client *client, const json_t *arguments) {
+        static const struct verify_events events = {.can_tell = can_tell, .tell = tell, .end = end};
+        const char *name = json_string_value(json_object_get(arguments, "pipeline"));
+        struct daemon *daemon = client->control->daemon;
+        struct pipeline *pipeline = name ? find_pipeline(daemon, name) : NULL;
+        struct fault fault;
+
+        if (!name)
+                reply(client, make_error("%s", "verify wants a \"pipeline\" beside its \"command\""));
+        else if (!pipeline)
+                reply(client, make_error("no pipeline \"%.100s\"; status lists those there are", name));
+        else if (verify_start(&daemon->verify, pipeline, &events, client, &fault) < 0)
+                reply(client, make_error("%s", fault.text));
+        else
+                client->verify = &daemon->verify;
 }
 
 static const struct command {
         const char *word;
-        json_t *(*answer)(const struct daemon *daemon);
+        /* Answers, now or later. `arguments` is the line's object, or NULL if it was a bare word. */
+        void (*run)(struct client *client, const json_t *arguments);
 } commands[] = {
-        {"status", status_make},
-        {"ping", answer_ping},
+        {"status", run_status},
+        {"ping", run_ping},
+        {"verify", run_verify},
 };
 
 /* The word of a line: itself, or the member "command" of an object. NULL: neither. */
@@ -123,20 +189,29 @@ static const char *word_of(const char *line, json_t **object) {
         return json_string_value(json_object_get(*object, "command"));
 }
 
-static void on_line(struct client *client, const char *line) {
-        json_t *object, *result = NULL;
-        const char *word = word_of(line, &object);
-
-        for (size_t i = 0; word && i < sizeof(commands) / sizeof(*commands); i++) {
+static const struct command *find_command(const char *word) {
+        for (size_t i = 0; i < sizeof(commands) / sizeof(*commands); i++) {
                 if (strcmp(commands[i].word, word) == 0)
-                        result = commands[i].answer(client->control->daemon);
+                        return &commands[i];
         }
-        if (!word)
-                result = make_error("expected a word, or an object with a \"command\", got: %.100s", line);
-        else if (!result)
-                result = make_error("unknown command \"%.100s\"; there are status and ping", word);
+        return NULL;
+}
+
+static void on_line(struct client *client, const char *line) {
+        json_t *object;
+        const char *word = word_of(line, &object);
+        const struct command *command = word ? find_command(word) : NULL;
+
+        uv_read_stop((uv_stream_t *)&client->pipe); /* until it is answered */
+        if (command)
+                command->run(client, object);
+        else if (word)
+                reply(client,
+                      make_error("unknown command \"%.100s\"; there are status, ping and verify", word));
+        else
+                reply(client,
+                      make_error("expected a word, or an object with a \"command\", got: %.100s", line));
         json_decref(object);
-        reply(client, result);
 }
 
 /* Answers the first whole line in the buffer, if there is one. */

@@ -144,6 +144,7 @@ static void daemon_stop(struct daemon *daemon, const char *reason) {
         if (daemon->job_socket >= 0)
                 uv_close((uv_handle_t *)&daemon->job_poll, NULL);
         daemon->control = control_free(daemon->control);
+        verify_stop(&daemon->verify);
         /* First those of pipelines: a job that leaves a pipeline at work could end another one. */
         for (uint32_t i = 0; i < daemon->n_pipelines; i++)
                 pipeline_stop(daemon->pipelines[i]);
@@ -291,7 +292,11 @@ static int daemon_init(struct daemon *daemon, struct config *config, const char 
                        struct fault *fault) {
         int r;
 
-        *daemon = (struct daemon){.config = config, .lock = -1, .job_socket = -1, .started_ns = clock_ns()};
+        *daemon = (struct daemon){.config = config,
+                                  .lock = -1,
+                                  .job_socket = -1,
+                                  .verify = VERIFY_NONE,
+                                  .started_ns = clock_ns()};
         snprintf(daemon->directory, sizeof(daemon->directory), "%s", directory);
         list_init(&daemon->jobs);
         quota_init(&daemon->quota);
@@ -308,6 +313,7 @@ static int daemon_init(struct daemon *daemon, struct config *config, const char 
 static void daemon_deinit(struct daemon *daemon) {
         for (uint32_t i = 0; i < daemon->n_pipelines; i++)
                 pipeline_free(daemon->pipelines[i]);
+        verify_deinit(&daemon->verify);
         remove_job_socket(daemon);
         listener_unlock(daemon->directory, daemon->lock);
         quota_deinit(&daemon->quota);
@@ -322,6 +328,7 @@ static void serve(struct daemon *daemon, struct fault *fault) {
         uv_timer_init(&daemon->loop, &daemon->job_pause);
         daemon->job_pause.data = daemon;
         watch_signals(daemon);
+        verify_init(&daemon->verify, &daemon->loop, daemon->worker_path, (int)daemon->config->nice);
         r = make_pipelines(daemon, fault);
         if (r >= 0)
                 r = bind_sockets(daemon, fault);

@@ -8,6 +8,7 @@
 #include "daemon/config.h"
 #include "daemon/pipeline.h"
 #include "daemon/quota.h"
+#include "daemon/verify.h"
 #include "proto/runtime.h"
 
 #include <limits.h>
@@ -34,6 +35,7 @@ struct daemon {
         struct control *control;
         struct pipeline *pipelines[CONFIG_PIPELINES_MAX];
         uint32_t n_pipelines;
+        struct verify verify;
         uint32_t unreserved; /* reserve: start pipelines whose ring is not there yet */
         struct list jobs;
         struct quota quota;

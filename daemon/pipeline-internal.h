@@ -22,8 +22,12 @@ void pipeline_step(struct pipeline *pipeline);
 /* Tells ATTACHING jobs ten times a second what they wait for, from now on or no more. */
 void pipeline_report(struct pipeline *pipeline, bool wanted);
 
-/* Something that a failed try had left behind is gone: jobs that have come since may have their try. */
+/* Something that a failed try, or the run before, had left behind is gone: jobs that have come since may have
+ * their try. */
 void pipeline_start_anew(struct pipeline *pipeline);
+
+/* Ends a run without jobs that goes by verdicts which were lifted. */
+void pipeline_rest(struct pipeline *pipeline);
 
 /* Every ATTACHING job becomes ATTACHED or is refused; the pipeline is READY. */
 void pipeline_admit_waiting(struct pipeline *pipeline);

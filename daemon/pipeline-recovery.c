@@ -46,27 +46,6 @@ enum {
         PAUSE_MOST_MS = 5000,
 };
 
-/* What the page of a dead worker says of a chunk it held. */
-struct remains {
-        bool begun;
-        uint32_t done;   /* rows that are whole */
-        uint64_t sample; /* in work for the row after them, or WORKER_PAGE_IDLE */
-};
-
-static struct remains look_at_remains(const struct pool_worker *worker, const struct message_chunk *chunk) {
-        const struct worker_page *page = worker->page;
-        uint64_t done = atomic_load_explicit(&page->chunk_done, memory_order_acquire);
-        struct remains remains = {.sample = WORKER_PAGE_IDLE};
-
-        if (atomic_load_explicit(&page->chunk_slot, memory_order_acquire) != chunk->slot ||
-            atomic_load_explicit(&page->chunk_first, memory_order_acquire) != chunk->first)
-                return remains;
-        remains.begun = true;
-        remains.done = done < chunk->rows ? (uint32_t)done : chunk->rows;
-        remains.sample = atomic_load_explicit(&page->sample, memory_order_acquire);
-        return remains;
-}
-
 void pipeline_clear_suspect(struct pipeline *pipeline, uint32_t slot, uint32_t first) {
         struct suspect *suspect = suspects_find(pipeline->suspects, slot, first);
 
@@ -119,7 +98,7 @@ static void judge_suspect(struct pipeline *pipeline, struct suspect *suspect, bo
 
 /* The row after the whole ones becomes a suspect; the others go back. */
 static void suspect_row(struct pipeline *pipeline, const struct message_chunk *chunk,
-                        const struct remains *remains, const struct message_failed *failed) {
+                        const struct pool_remains *remains, const struct message_failed *failed) {
         struct suspect row = {.slot = chunk->slot,
                               .first = chunk->first + remains->done,
                               .epoch = chunk->epoch,
@@ -142,7 +121,7 @@ static void suspect_row(struct pipeline *pipeline, const struct message_chunk *c
 static void recover(struct pipeline *pipeline, const struct pool_worker *worker,
                     const struct message_chunk *chunk, bool counts, const struct message_failed *failed) {
         struct suspect *suspect = suspects_find(pipeline->suspects, chunk->slot, chunk->first);
-        struct remains remains = look_at_remains(worker, chunk);
+        struct pool_remains remains = pool_look_at_remains(worker, chunk);
 
         if (remains.done == chunk->rows) {
                 pipeline_clear_suspect(pipeline, chunk->slot, chunk->first);
@@ -202,15 +181,10 @@ static void give_up(struct pipeline *pipeline, const struct message_failed *fail
         pipeline_fail(pipeline, -EIO);
 }
 
-/* Whether a death can be the doing of the sample in work. */
-static bool may_be_the_sample(enum pool_death death) {
-        return death != POOL_DEATH_KILLED && death != POOL_DEATH_EXPELLED;
-}
-
 void pipeline_on_died(void *context, const struct pool_worker *worker) {
         struct pipeline *pipeline = context;
         enum pool_death death = pool_judge_death(&pipeline->pool, worker);
-        bool counts = may_be_the_sample(death);
+        bool counts = pool_death_may_be_the_sample(death);
         struct message_failed failed;
 
         if (pipeline->state == PIPELINE_STOPPING || pipeline->state == PIPELINE_FAILED)

@@ -116,14 +116,16 @@ static void drop_strangers(struct pipeline *pipeline) {
 static void work(struct pipeline *pipeline, uv_work_cb in_thread, uv_after_work_cb after) {
         pipeline->verdict_work.data = pipeline;
         pipeline->work_fault.text[0] = 0;
+        pipeline->work_result = 0;
         if (verdicts_find_directory(pipeline->state_directory, &pipeline->work_fault) < 0)
                 log_line(LOG_WARNING, "pipeline %s: condemned samples are not kept: %s",
                          pipeline->config->name, pipeline->work_fault.text);
         else if (verdicts_copy(&pipeline->work_copy, pipeline->verdicts) < 0 ||
                  uv_queue_work(pipeline->loop, &pipeline->verdict_work, in_thread, after) < 0) {
                 pipeline->work_copy = verdicts_free(pipeline->work_copy);
-                log_line(LOG_WARNING, "pipeline %s: no memory to keep its condemned samples",
-                         pipeline->config->name);
+                pipeline->work_result =
+                        fault_set(&pipeline->work_fault, -ENOMEM, "no memory to keep the condemned samples");
+                log_line(LOG_WARNING, "pipeline %s: %s", pipeline->config->name, pipeline->work_fault.text);
         }
 }
 
@@ -148,6 +150,7 @@ static void on_saved(uv_work_t *request, int status) {
         pipeline->work_copy = verdicts_free(pipeline->work_copy);
         if (pipeline->verdicts_dirty && pipeline->state == PIPELINE_READY)
                 save(pipeline);
+        pipeline_rest(pipeline);
         pipeline_start_anew(pipeline);
 }
 
@@ -212,4 +215,19 @@ void pipeline_condemn(struct pipeline *pipeline, uint64_t sample, const char *fi
                 log_line(LOG_ERROR, "pipeline %s: no more samples can be condemned", pipeline->config->name);
         tell_all(pipeline, sample);
         save(pipeline);
+}
+
+uint32_t pipeline_lift(struct pipeline *pipeline, const uint64_t *samples, uint32_t n) {
+        uint32_t lifted = 0;
+
+        for (uint32_t i = 0; i < n; i++)
+                lifted += verdicts_lift(pipeline->verdicts, samples[i]) > 0;
+        if (lifted > 0)
+                save(pipeline);
+        pipeline_rest(pipeline); /* where there is no file to wait for */
+        return lifted;
+}
+
+bool pipeline_is_saving(const struct pipeline *pipeline) {
+        return pipeline->work_copy != NULL;
 }

@@ -8,6 +8,8 @@
  *       ^                          |                                |
  *       +------- next attach ---- FAILED <------- no worker left ---+
  *
+ * A run that goes by verdicts which were taken back ends with its last job: READY becomes IDLE then.
+ *
  * Every event ends in pipeline_step: hand out what is ready, then give work to whoever is free, until neither
  * is possible. Handles go first: a trainer waits for them, a worker's next chunk can wait a microsecond.
  * Callbacks may come while a step is under way (a job turns out to be gone while its handles are sent); they
@@ -174,6 +176,7 @@ void pipeline_step(struct pipeline *pipeline) {
                 give_work(pipeline);
         }
         pipeline->stepping = false;
+        pipeline_rest(pipeline);
 }
 
 /* ---- start ---- */
@@ -266,7 +269,7 @@ static void on_reserving(uv_idle_t *idle) {
 }
 
 /* Every worker gets the same recipe. */
-static int make_setup(const struct pipeline *pipeline, struct message_setup *setup, struct fault *fault) {
+int pipeline_make_setup(const struct pipeline *pipeline, struct message_setup *setup, struct fault *fault) {
         _cleanup_(freep) char *text = NULL;
         json_t *json = recipe_to_json(&pipeline->config->recipe);
 
@@ -299,7 +302,7 @@ int pipeline_grow(struct pipeline *pipeline) {
 
         if (pipeline->pool.n_workers >= pipeline_workers(pipeline))
                 return 0;
-        r = make_setup(pipeline, &setup, fault);
+        r = pipeline_make_setup(pipeline, &setup, fault);
         if (r >= 0)
                 r = pool_grow(&pipeline->pool, pipeline_workers(pipeline), &setup, pipeline->ring.fd, fault);
         if (r >= 0 && pipeline->pool.n_workers < pipeline_workers(pipeline))
@@ -340,11 +343,12 @@ static int make_ring(struct pipeline *pipeline) {
 }
 
 void pipeline_start(struct pipeline *pipeline) {
+        bool is_down = pipeline->state == PIPELINE_FAILED || pipeline->state == PIPELINE_IDLE;
         int r = 0;
 
-        if (pipeline->pool.stopping || (pipeline->work_copy && pipeline->state == PIPELINE_FAILED))
+        if (pipeline->pool.stopping || (pipeline->work_copy && is_down))
                 return; /* the last try is still being cleared away; whoever ends last starts anew */
-        if (pipeline->state == PIPELINE_FAILED || pipeline->state == PIPELINE_IDLE) {
+        if (is_down) {
                 r = make_ring(pipeline);
                 if (r >= 0) {
                         pipeline->state = PIPELINE_RESERVING;
@@ -449,8 +453,26 @@ static void clear(struct pipeline *pipeline) {
 }
 
 void pipeline_start_anew(struct pipeline *pipeline) {
-        if (pipeline->state == PIPELINE_FAILED && !list_is_empty(&pipeline->jobs))
+        bool is_wanted = !list_is_empty(&pipeline->jobs);
+
+        if (pipeline->state == PIPELINE_IDLE && pipeline->config->reserve == CONFIG_RESERVE_START)
+                is_wanted = true; /* it rests for a moment only */
+        if (is_wanted && (pipeline->state == PIPELINE_FAILED || pipeline->state == PIPELINE_IDLE))
                 pipeline_start(pipeline);
+}
+
+void pipeline_rest(struct pipeline *pipeline) {
+        if (pipeline->state != PIPELINE_READY || !list_is_empty(&pipeline->jobs) ||
+            pipeline->verdicts->n_lifted == 0)
+                return;
+        if (pipeline->work_copy || pipeline->work_result < 0)
+                return; /* the file still has them */
+        log_line(LOG_INFO, "pipeline %s ends its run: the next one replaces %zu samples fewer",
+                 pipeline->config->name, pipeline->verdicts->n_lifted);
+        uv_idle_stop(&pipeline->growing);
+        uv_timer_stop(&pipeline->restart);
+        pipeline->state = PIPELINE_IDLE;
+        pool_stop(&pipeline->pool, false);
 }
 
 static void on_stopped(void *context) {

@@ -104,4 +104,14 @@ int pipeline_release(struct pipeline *pipeline, struct job *job, const uint64_t 
 void pipeline_detach(struct pipeline *pipeline, struct job *job);
 
 uint32_t pipeline_workers(const struct pipeline *pipeline); /* how many it may have */
+/* What each of its workers is told first, but for the number. 0 or a negative errno. */
+int pipeline_make_setup(const struct pipeline *pipeline, struct message_setup *setup, struct fault *fault);
+
+/* Takes the verdicts on these samples back. They go from the file at once. For the rows of this run they stay
+ * in force, and the run ends with its last job: at once, when it has none, and the next one begins with the
+ * shorter list. The pipeline is READY. How many there were. */
+uint32_t pipeline_lift(struct pipeline *pipeline, const uint64_t *samples, uint32_t n);
+/* Whether the file is being written. When it is no more, pipeline->work_result < 0 says that it could not be.
+ */
+bool pipeline_is_saving(const struct pipeline *pipeline);
 const char *pipeline_state_name(enum pipeline_state state);

@@ -82,6 +82,25 @@ enum pool_death pool_judge_death(struct pool *pool, const struct pool_worker *wo
         return death;
 }
 
+bool pool_death_may_be_the_sample(enum pool_death death) {
+        return death != POOL_DEATH_KILLED && death != POOL_DEATH_EXPELLED;
+}
+
+struct pool_remains pool_look_at_remains(const struct pool_worker *worker,
+                                         const struct message_chunk *chunk) {
+        const struct worker_page *page = worker->page;
+        uint64_t done = atomic_load_explicit(&page->chunk_done, memory_order_acquire);
+        struct pool_remains remains = {.sample = WORKER_PAGE_IDLE};
+
+        if (atomic_load_explicit(&page->chunk_slot, memory_order_acquire) != chunk->slot ||
+            atomic_load_explicit(&page->chunk_first, memory_order_acquire) != chunk->first)
+                return remains;
+        remains.begun = true;
+        remains.done = done < chunk->rows ? (uint32_t)done : chunk->rows;
+        remains.sample = atomic_load_explicit(&page->sample, memory_order_acquire);
+        return remains;
+}
+
 /* Those that began to hang together do not reach the limit together: a row's time may lie between them. */
 static bool is_slow(const struct pool_worker *worker) {
         return worker->timed_out || (worker->state == POOL_WORKER_BUSY &&

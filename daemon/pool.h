@@ -106,6 +106,13 @@ struct pool_worker {
         uint64_t rows;
 };
 
+/* What the page of a dead worker says of a chunk it held. */
+struct pool_remains {
+        bool begun;
+        uint32_t done;   /* rows that are whole */
+        uint64_t sample; /* in work for the row after them, or WORKER_PAGE_IDLE */
+};
+
 /* What the owner hears. A callback may call any function of the pool except pool_deinit. */
 struct pool_events {
         void (*scanning)(void *context, uint64_t files, uint32_t classes);
@@ -207,6 +214,9 @@ bool pool_storage_hangs(const struct pool *pool);
 
 /* What the death of a worker that has exited was, counted. */
 enum pool_death pool_judge_death(struct pool *pool, const struct pool_worker *worker);
+/* Whether it can be the doing of the sample that was in work. */
+bool pool_death_may_be_the_sample(enum pool_death death);
+struct pool_remains pool_look_at_remains(const struct pool_worker *worker, const struct message_chunk *chunk);
 const char *pool_death_name(enum pool_death death);
 uint64_t pool_deaths(const struct pool *pool);
 

@@ -129,10 +129,11 @@ static json_t *make_condemned(const struct verdicts *verdicts) {
         json_t *list = json_array();
 
         for (size_t i = 0; verdicts && i < verdicts->n && i < LEDGER_SHOWN_MAX; i++)
-                json_array_append_new(list, json_pack("{s:o, s:s, s:s, s:I}", "sample",
+                json_array_append_new(list, json_pack("{s:o, s:s, s:s, s:I, s:b}", "sample",
                                                       unsigned_number(verdicts->list[i].sample), "file",
                                                       verdicts->list[i].file, "text", verdicts->list[i].text,
-                                                      "time", (json_int_t)verdicts->list[i].time));
+                                                      "time", (json_int_t)verdicts->list[i].time, "lifted",
+                                                      verdicts->list[i].lifted));
         return list;
 }
 
@@ -169,7 +170,16 @@ static void add_ring(json_t *object, const struct pipeline *pipeline) {
         json_object_set_new(object, "backing", text_or_null(ring_backing_name(ring)));
 }
 
-static json_t *make_pipeline(const struct pipeline *pipeline, json_t *slots) {
+static void add_verifying(json_t *object, const struct daemon *daemon, const struct pipeline *pipeline) {
+        uint64_t done, total;
+
+        if (verify_progress(&daemon->verify, pipeline, &done, &total))
+                json_object_set_new(object, "verifying",
+                                    json_pack("{s:o, s:o}", "samples", unsigned_number(done), "total",
+                                              unsigned_number(total)));
+}
+
+static json_t *make_pipeline(const struct daemon *daemon, const struct pipeline *pipeline, json_t *slots) {
         const struct config_pipeline *config = pipeline->config;
         const struct recipe_source *source = &config->recipe.source;
         json_t *object = json_object();
@@ -199,6 +209,7 @@ static json_t *make_pipeline(const struct pipeline *pipeline, json_t *slots) {
         add_ring(object, pipeline);
         add_slots(slots, object, pipeline);
         add_counters(object, pipeline);
+        add_verifying(object, daemon, pipeline);
         return object;
 }
 
@@ -280,7 +291,7 @@ static json_t *make_job(const struct job *job) {
 
 static json_t *make_cpu_seconds(const struct daemon *daemon) {
         struct timespec own = {};
-        uint64_t workers = 0;
+        uint64_t workers = pool_cpu_ns(&daemon->verify.pool);
 
         clock_gettime(CLOCK_PROCESS_CPUTIME_ID, &own);
         for (uint32_t i = 0; i < daemon->n_pipelines; i++)
@@ -294,7 +305,7 @@ json_t *status_make(const struct daemon *daemon) {
                *slots = json_array();
 
         for (uint32_t i = 0; i < daemon->n_pipelines; i++) {
-                json_array_append_new(pipelines, make_pipeline(daemon->pipelines[i], slots));
+                json_array_append_new(pipelines, make_pipeline(daemon, daemon->pipelines[i], slots));
                 add_workers(workers, daemon->pipelines[i]);
         }
         list_for_each (link, &daemon->jobs) {

@@ -279,10 +279,12 @@ static json_t *samples_to_json(const struct verdicts *verdicts) {
 
         for (size_t i = 0; i < verdicts->n; i++) {
                 const struct verdict *verdict = &verdicts->list[i];
-                json_t *entry =
-                        json_pack("{s:I, s:s, s:s, s:I}", "sample", (json_int_t)verdict->sample, "file",
-                                  verdict->file, "text", verdict->text, "time", (json_int_t)verdict->time);
+                json_t *entry;
 
+                if (verdict->lifted)
+                        continue;
+                entry = json_pack("{s:I, s:s, s:s, s:I}", "sample", (json_int_t)verdict->sample, "file",
+                                  verdict->file, "text", verdict->text, "time", (json_int_t)verdict->time);
                 if (json_array_append_new(samples, entry) < 0) {
                         json_decref(samples);
                         return NULL;
@@ -326,7 +328,7 @@ static int replace_file(int directory_fd, const char *name, const struct verdict
         _cleanup_(freep) char *text = NULL;
         int r;
 
-        if (verdicts->n > 0) {
+        if (verdicts_count_lasting(verdicts) > 0) {
                 text = to_text(verdicts);
                 r = text ? write_file(directory_fd, name, text) : -ENOMEM;
         } else {
@@ -370,9 +372,10 @@ int verdicts_save(const struct verdicts *verdicts, const char *directory, struct
         struct verdicts *all;
         int r;
 
-        directory_fd = verdicts->n > 0 ? need_directory(directory, fault) : open_directory(directory, fault);
+        directory_fd = verdicts_count_lasting(verdicts) > 0 ? need_directory(directory, fault)
+                                                            : open_directory(directory, fault);
         if (directory_fd < 0)
-                return directory_fd == -ENOENT && verdicts->n == 0 ? 0 : directory_fd;
+                return directory_fd == -ENOENT && verdicts_count_lasting(verdicts) == 0 ? 0 : directory_fd;
         r = verdicts_copy(&all, verdicts);
         if (r < 0)
                 return fault_set(fault, r, "condemned samples: out of memory");

@@ -11,6 +11,9 @@
  *
  * What was taken back is remembered beside it. The file is shared (by those two pipelines, and by the daemons
  * of one user), so saving means: read it again, add ours, leave out what we took back.
+ *
+ * The list of a pipeline at work may only grow, as its workers know it: a verdict that is taken back then is
+ * lifted. It is among those that were taken back, as far as the file is concerned, and in force otherwise.
  */
 
 #include "daemon/verdicts.h"
@@ -111,7 +114,9 @@ static int copy_into(struct verdicts *copy, const struct verdicts *verdicts) {
                 r = verdicts_add(copy, verdict->sample, verdict->file, verdict->text, verdict->time);
                 if (r)
                         return r;
+                copy->list[i].lifted = verdict->lifted; /* in the same order, so in the same place */
         }
+        copy->n_lifted = verdicts->n_lifted;
         if (verdicts->n_cleared == 0)
                 return 0;
         copy->cleared = malloc(verdicts->n_cleared * sizeof(*copy->cleared));
@@ -232,20 +237,43 @@ int verdicts_add(struct verdicts *verdicts, uint64_t sample, const char *file, c
         return 0;
 }
 
-int verdicts_remove(struct verdicts *verdicts, uint64_t sample) {
-        size_t place = place_of(LIST(verdicts), sample), cleared_place;
+/* 0, also when it is there, or -ENOMEM. */
+static int add_cleared(struct verdicts *verdicts, uint64_t sample) {
+        size_t place = place_of(CLEARED(verdicts), sample);
         uint64_t *cleared;
 
-        if (!is_at(LIST(verdicts), place, sample))
+        if (is_at(CLEARED(verdicts), place, sample))
                 return 0;
-        cleared_place = place_of(CLEARED(verdicts), sample);
         cleared = open_place(verdicts->cleared, &verdicts->n_cleared, &verdicts->cleared_capacity,
-                             sizeof(*cleared), cleared_place);
+                             sizeof(*cleared), place);
         if (!cleared)
                 return -ENOMEM;
         verdicts->cleared = cleared;
-        cleared[cleared_place] = sample;
+        cleared[place] = sample;
+        return 0;
+}
+
+int verdicts_remove(struct verdicts *verdicts, uint64_t sample) {
+        size_t place = place_of(LIST(verdicts), sample);
+
+        if (!is_at(LIST(verdicts), place, sample))
+                return 0;
+        if (add_cleared(verdicts, sample) < 0)
+                return -ENOMEM;
+        verdicts->n_lifted -= verdicts->list[place].lifted;
         verdict_deinit(&verdicts->list[place]);
         close_place(verdicts->list, &verdicts->n, sizeof(*verdicts->list), place);
+        return 1;
+}
+
+int verdicts_lift(struct verdicts *verdicts, uint64_t sample) {
+        size_t place = place_of(LIST(verdicts), sample);
+
+        if (!is_at(LIST(verdicts), place, sample) || verdicts->list[place].lifted)
+                return 0;
+        if (add_cleared(verdicts, sample) < 0)
+                return -ENOMEM;
+        verdicts->list[place].lifted = true;
+        verdicts->n_lifted++;
         return 1;
 }

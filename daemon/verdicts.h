@@ -25,6 +25,7 @@ enum {
 struct verdict {
         uint64_t sample;
         uint64_t time; /* seconds since 1970 */
+        bool lifted;   /* taken back, and in force until this list is gone: told, never written */
         char *file;    /* "" when the sample has none */
         char *text;
 };
@@ -41,8 +42,10 @@ struct verdicts {
         char fingerprint[VERDICTS_HEX_BYTES + 1];
         size_t n, capacity;
         struct verdict *list; /* by sample, rising: for iteration */
+        size_t n_lifted;      /* of them */
         size_t n_cleared, cleared_capacity;
-        uint64_t *cleared; /* taken back since the file was read, rising; see verdicts-file.c */
+        uint64_t *cleared; /* taken back since the file was read, rising, lifted ones among them; see
+                            * verdicts-file.c */
 };
 
 /* What the verdicts are about, in hexadecimal: SHA-256 of the recipe without the place of its source, the
@@ -67,6 +70,11 @@ int verdicts_add(struct verdicts *verdicts, uint64_t sample, const char *file, c
  * leaves it. */
 int verdicts_remove(struct verdicts *verdicts, uint64_t sample);
 
+/* Takes a verdict back for whoever reads the file next: the next save leaves it out. In this list it stays,
+ * for rows that are made by it already must not change half-way. Whether there was one that was not lifted
+ * before. -ENOMEM leaves it. */
+int verdicts_lift(struct verdicts *verdicts, uint64_t sample);
+
 const struct verdict *verdicts_find(const struct verdicts *verdicts, uint64_t sample);
 
 /* Whether it was taken back since, and not condemned again. */
@@ -76,8 +84,14 @@ static inline bool verdicts_contains(const struct verdicts *verdicts, uint64_t s
         return verdicts->n > 0 && verdicts_find(verdicts, sample);
 }
 
+/* Those in force. */
 static inline size_t verdicts_count(const struct verdicts *verdicts) {
         return verdicts->n;
+}
+
+/* Those that a save writes. */
+static inline size_t verdicts_count_lasting(const struct verdicts *verdicts) {
+        return verdicts->n - verdicts->n_lifted;
 }
 
 /* ---- files (verdicts-file.c). These block; all but the first may run in any thread, on a list that no other

@@ -153,6 +153,7 @@ enum {
         F(U32, worker, 0, MESSAGE_U32_MAX)                                                                   \
         F(U8, shuffle, 0, 1)                                                                                 \
         F(U8, on_error, 0, 1)                                                                                \
+        F(U8, verify, 0, 1)                                                                                  \
         F(U32, slots, 1, MESSAGE_SLOTS_MAX)                                                                  \
         F(U32, slot_rows, 1, MESSAGE_ROWS_MAX)                                                               \
         F(TEXT, recipe, 2, MESSAGE_RECIPE_MAX)

@@ -74,7 +74,8 @@ static json_t *control_read(FILE *stream, char **line, size_t *size, struct faul
         return json;
 }
 
-json_t *control_ask(const char *runtime_dir, const char *line, struct fault *fault) {
+json_t *control_ask_long(const char *runtime_dir, const char *line,
+                         void (*on_line)(void *context, json_t *line), void *context, struct fault *fault) {
         _cleanup_(freep) char *text = NULL;
         size_t size = 0;
         FILE *stream;
@@ -95,10 +96,18 @@ json_t *control_ask(const char *runtime_dir, const char *line, struct fault *fau
 
         json = control_read(stream, &text, &size, fault);
         while (json && !json_is_true(json_object_get(json, "done"))) {
+                if (on_line)
+                        on_line(context, json);
                 json_decref(json);
                 json = control_read(stream, &text, &size, fault);
         }
         fclose(stream);
+        return json;
+}
+
+json_t *control_ask(const char *runtime_dir, const char *line, struct fault *fault) {
+        json_t *json = control_ask_long(runtime_dir, line, NULL, NULL, fault);
+
         if (json && json_is_string(json_object_get(json, "error"))) {
                 const char *error = json_string_value(json_object_get(json, "error"));
 

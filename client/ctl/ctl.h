@@ -35,6 +35,7 @@ struct command {
 int command_status(const struct ctl *ctl, int argc, char **argv);
 int command_bench(const struct ctl *ctl, int argc, char **argv);
 int command_digest(const struct ctl *ctl, int argc, char **argv);
+int command_verify(const struct ctl *ctl, int argc, char **argv);
 int command_inspect(const struct ctl *ctl, int argc, char **argv);
 
 /* Says what is wrong with the command line. Returns CTL_USAGE. `format` NULL: getopt_long has said it. */
@@ -66,6 +67,12 @@ void ctl_progress(void *context, const char *text);
 /* control.c: sends one line to the daemon and returns the last line of its reply (a new reference); NULL with
  * the text of what went wrong, also when that is the daemon's own answer. */
 json_t *control_ask(const char *runtime_dir, const char *line, struct fault *fault);
+
+/* The same for an answer of many lines: each but the last is given to `on_line`, which may keep a reference.
+ * None may take longer than a whole answer of control_ask. The last one is returned as it is, also when it
+ * has an "error"; NULL: there was none. */
+json_t *control_ask_long(const char *runtime_dir, const char *line,
+                         void (*on_line)(void *context, json_t *line), void *context, struct fault *fault);
 
 /* Prints one JSON document as a line. */
 void ctl_print_json(const json_t *json);

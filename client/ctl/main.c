@@ -51,6 +51,14 @@ static const struct command commands[] = {
          "  --epoch E          (default: 0)\n"
          "  --rows A:B         rows A to B, without B; A: is from A on, :B up to B (default: all)\n",
          command_digest},
+        {"verify", "PIPELINE [--json]", "decode every sample and list the bad ones",
+         "In workers of its own, whole files and not only what the transforms leave of them; jobs\n"
+         "go on meanwhile. Condemned samples are tried, too: those that are good are cleared.\n"
+         "Ctrl-C ends it. Exit code 1 if any sample is bad.\n\n"
+         "  --json             as JSON: samples, bad, condemned (and still so), cleared, restarted\n"
+         "                     (the pipeline had no job, and uses those that were cleared from now\n"
+         "                     on), list (sample, file, text, condemned; the first 1,000)\n",
+         command_verify},
         {"inspect", "FILE...", "decode files in a worker and say what is in them",
          "Needs no daemon. A JSON line for each file: its name, ok, and format, width, height and\n"
          "rgb_sha256, or error. Exit code 1 if any of them is not ok.\n",
@@ -59,18 +67,17 @@ static const struct command commands[] = {
 };
 
 static int main_help(void) {
-        fputs("Usage: pinfeedctl [--runtime-dir DIR] COMMAND ...\n"
+        fputs("Usage: pinfeedctl [-d DIR] COMMAND ...\n"
               "Looks into a running pinfeedd.\n\ncommands:\n",
               stdout);
         for (const struct command *c = commands; c->name; c++)
                 printf("  %-10s %s\n", c->name, c->summary);
         fputs("\noptions:\n"
-              "  --runtime-dir DIR  where the daemon's sockets are (default: $PINFEED_RUNTIME_DIR, else the\n"
-              "                     first of $XDG_RUNTIME_DIR/pinfeed, /tmp/pinfeed-UID and /run/pinfeed "
-              "with\n"
-              "                     a daemon)\n"
-              "  --version          print the version and end\n"
-              "  --help             also behind a command\n"
+              "  -d, --runtime-dir DIR  where the daemon's sockets are (default: $PINFEED_RUNTIME_DIR, else\n"
+              "                         the first of $XDG_RUNTIME_DIR/pinfeed, /tmp/pinfeed-UID and\n"
+              "                         /run/pinfeed with a daemon)\n"
+              "  --version              print the version and end\n"
+              "  -h, --help             also behind a command\n"
               "\nExit status: 0, 1 on failure, 2 for a bad command line.\n",
               stdout);
         return CTL_OK;
@@ -79,8 +86,8 @@ static int main_help(void) {
 int ctl_help(const struct ctl *ctl) {
         const struct command *c = ctl->command;
 
-        printf("Usage: pinfeedctl [--runtime-dir DIR] %s %s\n%c%s.\n%s", c->name, c->arguments,
-               toupper(c->summary[0]), c->summary + 1, *c->help ? "\n" : "");
+        printf("Usage: pinfeedctl [-d DIR] %s %s\n%c%s.\n%s", c->name, c->arguments, toupper(c->summary[0]),
+               c->summary + 1, *c->help ? "\n" : "");
         fputs(c->help, stdout);
         return CTL_OK;
 }
@@ -170,7 +177,7 @@ static const struct command *main_find(const char *name) {
 }
 
 int main(int argc, char **argv) {
-        static const struct option options[] = {{"runtime-dir", required_argument, NULL, 'r'},
+        static const struct option options[] = {{"runtime-dir", required_argument, NULL, 'd'},
                                                 {"version", no_argument, NULL, 'V'},
                                                 {"help", no_argument, NULL, 'h'},
                                                 {0}};
@@ -180,14 +187,14 @@ int main(int argc, char **argv) {
         if (argc > 0)
                 argv[0] = (char *)"pinfeedctl";
         setlocale(LC_CTYPE, ""); /* for the look of tables; numbers stay those of the C locale */
-        while ((c = getopt_long(argc, argv, "+hV", options, NULL)) >= 0) {
+        while ((c = getopt_long(argc, argv, "+d:h", options, NULL)) >= 0) {
                 if (c == 'h')
                         return main_help();
                 if (c == 'V') {
                         printf("pinfeedctl %s\n", pinfeed_version());
                         return CTL_OK;
                 }
-                if (c != 'r')
+                if (c != 'd')
                         return ctl_usage(&ctl, NULL);
                 ctl.runtime_dir = optarg;
         }

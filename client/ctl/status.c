@@ -111,6 +111,11 @@ static void print_pipeline_troubles(const json_t *pipelines) {
                 if (alive > 0 && alive < number_of(p, "workers"))
                         printf("pipeline %s: %llu of %llu workers are there\n", text_of(p, "name"),
                                (unsigned long long)alive, (unsigned long long)number_of(p, "workers"));
+                if (json_is_object(json_object_get(p, "verifying")))
+                        printf("pipeline %s: is being verified, %llu of %llu samples so far\n",
+                               text_of(p, "name"),
+                               (unsigned long long)number_of(json_object_get(p, "verifying"), "samples"),
+                               (unsigned long long)number_of(json_object_get(p, "verifying"), "total"));
                 print_trouble(p, "worker_deaths", "worker death");
                 print_trouble(p, "bad_samples", "bad sample");
                 print_samples(p, "bad", "bad");

@@ -23,7 +23,10 @@
  * The substitutes of a sample are the numbers uniform in [0, samples) that random_below_u64 draws from the
  * streams (seed, sample, epoch, RANDOM_SUBSTITUTE, attempt), attempt = 0, 1, 2 ...; the first one that is
  * neither bad nor condemned is taken. That is a function of the data and of the condemned, not of who works
- * on the row or has seen which samples before: what was found bad is therefore never remembered here. */
+ * on the row or has seen which samples before: what was found bad is therefore never remembered here.
+ *
+ * Verifying is the same work without rows: the samples come by number, are loaded as wholes and thrown away.
+ * An error of reading is told like any other then, since nobody's data are thinned out by a list. */
 
 #include "daemon/worker/assembly.h"
 
@@ -267,6 +270,7 @@ struct work {
         uint32_t done; /* rows before it */
         struct source_request request;
         void *cells[SCHEMA_FIELDS_MAX];
+        int whole; /* the sample is looked at, not made into a row */
         int error; /* negative errno of what `why` tells */
         struct fault why;
 };
@@ -281,10 +285,21 @@ static int may_pass(int error) {
                error == -EINTR || error == -ENOMEM || error == -EMFILE || error == -ENFILE;
 }
 
+/* Without a crop the window is the whole picture, and a codec judges all of the file. */
+static int load_whole(struct assembly *assembly, struct work *work) {
+        int64_t label;
+        int r;
+
+        r = assembly->ops->image(assembly->source, &work->request, &assembly->image, &label, &work->why);
+        return r < 0 ? r : image_load(&assembly->image, &work->why);
+}
+
 static int make_sample(struct assembly *assembly, struct work *work) {
         work->why.text[0] = '\0';
         if (assembly->ops->write)
                 return assembly->ops->write(assembly->source, &work->request, work->cells, &work->why);
+        if (work->whole)
+                return load_whole(assembly, work);
         return make_image(assembly, &work->request, work->cells, &work->why);
 }
 
@@ -366,14 +381,20 @@ static int try_substitutes(struct assembly *assembly, struct work *work) {
                          ASSEMBLY_SUBSTITUTES_MAX);
 }
 
+static void set_cells(const struct assembly *assembly, struct work *work, uint32_t place) {
+        const struct schema *schema = assembly->schema;
+
+        for (uint32_t i = 0; i < schema->n_fields; i++)
+                work->cells[i] = work->slot + schema->fields[i].offset + place * schema->fields[i].row_bytes;
+}
+
 /* 0, 1 when the row holds a substitute, or a negative errno. */
 static int make_row(struct assembly *assembly, struct work *work, uint64_t sample) {
         const struct schema *schema = assembly->schema;
         uint32_t place = work->chunk->first + work->done;
         int replaced, r;
 
-        for (uint32_t i = 0; i < schema->n_fields; i++)
-                work->cells[i] = work->slot + schema->fields[i].offset + place * schema->fields[i].row_bytes;
+        set_cells(assembly, work, place);
         r = try_sample(assembly, work, sample);
         replaced = r > 0;
         if (replaced && !assembly->bad)
@@ -418,4 +439,26 @@ int assembly_fill(struct assembly *assembly, const struct assembly_chunk *chunk,
         if (replaced)
                 *replaced = n_replaced;
         return 0;
+}
+
+int assembly_verify(struct assembly *assembly, const struct assembly_chunk *chunk, void *slot,
+                    struct worker_page *page) {
+        struct work work = {.chunk = chunk,
+                            .slot = slot,
+                            .page = page,
+                            .whole = 1,
+                            .request = {.seed = chunk->seed, .epoch = chunk->epoch}};
+        int r = 0;
+
+        set_cells(assembly, &work, 0);
+        progress_begin_chunk(page, chunk->slot, chunk->first);
+        while (r >= 0 && work.done < chunk->rows) {
+                r = try_sample(assembly, &work, chunk->row + work.done);
+                if (r != 0)
+                        r = tell_bad(assembly, &work);
+                if (r >= 0)
+                        progress_end_row(page, ++work.done);
+        }
+        progress_end_chunk(page, work.done);
+        return r;
 }

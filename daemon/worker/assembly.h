@@ -47,11 +47,19 @@ struct assembly *assembly_free(struct assembly *assembly);
  * end the chunk. */
 typedef int (*assembly_bad_fn)(void *context, uint64_t sample, const char *file, int error, const char *text);
 
-/* From now on a bad sample's row is filled from another sample. Without it, such a sample ends its chunk. */
+/* From now on a bad sample's row is filled from another sample. Without it, such a sample ends its chunk.
+ * assembly_verify needs it, and only tells. */
 void assembly_replace_bad(struct assembly *assembly, assembly_bad_fn bad, void *context);
 
 /* Never touches these samples any more: they count as bad. All < samples. 0 or -ENOMEM. */
 int assembly_condemn(struct assembly *assembly, const uint64_t *samples, uint32_t n);
+
+/* Looks at the samples [chunk->row, chunk->row + chunk->rows), each as a whole: a file is read and decoded to
+ * its end, whatever the transforms would leave of it, and those are not run. Of each one that is bad or
+ * cannot be read `bad` is told. A source without files writes its samples to row 0 of `slot`, one over the
+ * other. Chunk and page as with assembly_fill. 0, or what `bad` has failed with. */
+int assembly_verify(struct assembly *assembly, const struct assembly_chunk *chunk, void *slot,
+                    struct worker_page *page);
 
 /* Fills the rows of a chunk: fields, sample numbers, flags. `slot` is the start of the slot in memory; `page`
  * (may be NULL) says what is in work. 0 and *replaced, the number of rows that hold substitutes (NULL: not

@@ -17,6 +17,9 @@
  * epoch, and as a substitute in between. What is remembered for that is bounded, lest a source without one
  * good file fills our memory; what it forgets the daemon hears again.
  *
+ * SETUP may ask for verifying instead. Then there is no ring, only a row of our own memory for samples that
+ * are written somewhere; chunks are samples by number, and their slot and first row are no more than a name.
+ *
  * After SETUP and INDEX nothing is mapped or unmapped, and nothing is allocated except where a buffer meets
  * the largest sample so far. The pages of a slot exist already (the daemon reserved them), but each process
  * has to enter them into its own tables; that is done for a whole slot when it is first written to, in one
@@ -65,8 +68,9 @@ struct session {
         struct schema schema;
         int shuffle;
         int replace;
+        int verify;
         uint32_t slots; /* 0: not set up yet */
-        uint8_t *ring;
+        uint8_t *ring;  /* verifying: a slot of one row that nobody else sees */
         uint64_t ring_bytes;
         struct worker_page *page;
         uint8_t *populated; /* a bit for each slot that is in our page tables */
@@ -151,11 +155,13 @@ static int read_recipe(struct session *session, const struct message_setup *setu
         return schema_lay_out(&session->schema, setup->slot_rows, fault);
 }
 
-static int map_shared(void *mappedp, int fd, uint64_t size, const char *what, struct fault *fault) {
+/* A file, or (`fd` -1) memory of our own. */
+static int map(void *mappedp, int fd, uint64_t size, const char *what, struct fault *fault) {
+        int flags = fd >= 0 ? MAP_SHARED : MAP_PRIVATE | MAP_ANONYMOUS;
         void *mapped;
         int error;
 
-        mapped = mmap(NULL, size, PROT_READ | PROT_WRITE, MAP_SHARED, fd, 0);
+        mapped = mmap(NULL, size, PROT_READ | PROT_WRITE, flags, fd, 0);
         if (mapped == MAP_FAILED) {
                 error = errno;
                 return fault_set(fault, -error, "mapping the %s of %llu bytes: %s", what,
@@ -169,16 +175,19 @@ static int set_up(struct session *session, const struct message_setup *setup, co
                   struct fault *fault) {
         int r;
 
+        if (setup->verify && (setup->slots != 1 || setup->slot_rows != 1))
+                return fault_set(fault, -EBADMSG, "%u slots of %u rows to verify with, not one of one",
+                                 setup->slots, setup->slot_rows);
         r = read_recipe(session, setup, fault);
         if (r < 0)
                 return r;
         r = schema_ring_bytes(&session->schema, setup->slots, &session->ring_bytes);
         if (r < 0)
                 return fault_set(fault, r, "a ring of %u slots does not fit into 64 bits", setup->slots);
-        r = map_shared(&session->ring, fds[0], session->ring_bytes, "ring", fault);
+        r = map(&session->ring, setup->verify ? -1 : fds[0], session->ring_bytes, "ring", fault);
         if (r < 0)
                 return r;
-        r = map_shared(&session->page, fds[1], WORKER_PAGE_BYTES, "worker page", fault);
+        r = map(&session->page, fds[1], WORKER_PAGE_BYTES, "worker page", fault);
         if (r < 0)
                 return r;
         session->populated = calloc((setup->slots + 7) / 8, 1);
@@ -187,6 +196,7 @@ static int set_up(struct session *session, const struct message_setup *setup, co
         progress_init(session->page);
         session->shuffle = setup->shuffle;
         session->replace = setup->on_error == MESSAGE_ON_ERROR_REPLACE;
+        session->verify = setup->verify;
         session->slots = setup->slots;
         return 0;
 }
@@ -317,7 +327,7 @@ static int on_index(struct session *session, int index_fd, struct fault *fault) 
                          session->shuffle, index_fd, &why);
         if (r < 0)
                 return send_useless(session, r, &why, fault);
-        if (session->replace)
+        if (session->replace || session->verify)
                 assembly_replace_bad(session->assembly, on_bad, session);
         return 0;
 }
@@ -326,9 +336,9 @@ static int on_index(struct session *session, int index_fd, struct fault *fault) 
 
 static int check_chunk(const struct session *session, const struct message_chunk *chunk,
                        struct fault *fault) {
-        if (chunk->slot >= session->slots)
+        if (!session->verify && chunk->slot >= session->slots)
                 return fault_set(fault, -EBADMSG, "ASSIGN: slot %u of %u", chunk->slot, session->slots);
-        if ((uint64_t)chunk->first + chunk->rows > session->schema.slot_rows)
+        if (!session->verify && (uint64_t)chunk->first + chunk->rows > session->schema.slot_rows)
                 return fault_set(fault, -EBADMSG, "ASSIGN: rows %u to %llu of a slot of %u", chunk->first,
                                  (unsigned long long)chunk->first + chunk->rows, session->schema.slot_rows);
         if (chunk->row + chunk->rows > session->samples)
@@ -380,7 +390,28 @@ static int send_sample_broken(struct session *session, const struct message_chun
         return reply(session, -1, fault);
 }
 
+static struct assembly_chunk as_assembly_chunk(const struct message_chunk *chunk) {
+        return (struct assembly_chunk){.slot = chunk->slot,
+                                       .seed = chunk->seed,
+                                       .epoch = chunk->epoch,
+                                       .row = chunk->row,
+                                       .first = chunk->first,
+                                       .rows = chunk->rows};
+}
+
+static int verify_chunk(struct session *session, const struct message_chunk *chunk, struct fault *fault) {
+        struct assembly_chunk samples = as_assembly_chunk(chunk);
+        uint64_t begin = clock_ns();
+        int r;
+
+        r = assembly_verify(session->assembly, &samples, session->ring, session->page);
+        if (r < 0)
+                return fault_set(fault, r, "cannot tell of a bad sample: %s", strerror(-r));
+        return send_done(session, chunk, 0, begin, clock_ns(), fault);
+}
+
 static int fill_chunk(struct session *session, const struct message_chunk *chunk, struct fault *fault) {
+        struct assembly_chunk rows = as_assembly_chunk(chunk);
         struct assembly_failure failure;
         struct fault why = {0};
         uint64_t begin = clock_ns();
@@ -391,14 +422,7 @@ static int fill_chunk(struct session *session, const struct message_chunk *chunk
         r = populate_slot(session, chunk->slot, slot, fault);
         if (r < 0)
                 return r;
-        r = assembly_fill(session->assembly,
-                          &(struct assembly_chunk){.slot = chunk->slot,
-                                                   .seed = chunk->seed,
-                                                   .epoch = chunk->epoch,
-                                                   .row = chunk->row,
-                                                   .first = chunk->first,
-                                                   .rows = chunk->rows},
-                          slot, session->page, &replaced, &failure, &why);
+        r = assembly_fill(session->assembly, &rows, slot, session->page, &replaced, &failure, &why);
         if (r < 0)
                 return send_sample_broken(session, chunk, r, &failure, &why, fault);
         return send_done(session, chunk, replaced > 0 ? MESSAGE_PART_REPLACED : 0, begin, clock_ns(), fault);
@@ -412,9 +436,9 @@ static int send_returned(struct session *session, const struct message_chunk *ch
 }
 
 static int do_chunk(struct session *session, const struct message_chunk *chunk, struct fault *fault) {
-        if (progress_may_begin(session->page, ++session->chunks))
-                return fill_chunk(session, chunk, fault);
-        return send_returned(session, chunk, fault);
+        if (!progress_may_begin(session->page, ++session->chunks))
+                return send_returned(session, chunk, fault);
+        return session->verify ? verify_chunk(session, chunk, fault) : fill_chunk(session, chunk, fault);
 }
 
 /* Nothing is written before all of the message was looked at. */

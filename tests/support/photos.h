@@ -13,8 +13,8 @@
         "}, \"transforms\": [], \"output\": {}}"
 #define RAMP SYNTHETIC("\"mode\": \"ramp\", \"bytes\": 37")
 
-/* A JPEG of one colour, 24 x 16. */
-static inline void put_jpeg(const char *name, uint8_t grey) {
+/* A JPEG of one colour, 24 pixels wide. */
+static inline void put_jpeg_of(const char *name, uint8_t grey, uint32_t height) {
         struct jpeg_error_mgr errors;
         struct jpeg_compress_struct jpeg = {.err = jpeg_std_error(&errors)};
         FILE *file = fopen(in_folder(name), "wb");
@@ -26,7 +26,7 @@ static inline void put_jpeg(const char *name, uint8_t grey) {
         jpeg_create_compress(&jpeg);
         jpeg_stdio_dest(&jpeg, file);
         jpeg.image_width = 24;
-        jpeg.image_height = 16;
+        jpeg.image_height = height;
         jpeg.input_components = 3;
         jpeg.in_color_space = JCS_RGB;
         jpeg_set_defaults(&jpeg);
@@ -36,6 +36,10 @@ static inline void put_jpeg(const char *name, uint8_t grey) {
         jpeg_finish_compress(&jpeg);
         jpeg_destroy_compress(&jpeg);
         fclose(file);
+}
+
+static inline void put_jpeg(const char *name, uint8_t grey) {
+        put_jpeg_of(name, grey, 16);
 }
 
 #define CROP "[{\"random_resized_crop\": {\"size\": 8}}, {\"random_horizontal_flip\": {}}]"

@@ -71,6 +71,7 @@ static int hear(struct conversation *talk, enum message_type type) {
 enum {
         IN_CHILD = 1,
         REPLACING = 2,
+        VERIFYING = 4,
 };
 
 static void start_worker(struct conversation *talk, int how) {
@@ -116,8 +117,11 @@ static void begin_talk_so(struct conversation *talk, const char *recipe, uint32_
 
         start_worker(talk, how);
         talk->message.type = MESSAGE_SETUP;
-        talk->message.setup = (struct message_setup){
-                .worker = 1, .on_error = how & REPLACING ? 1 : 0, .slots = slots, .slot_rows = slot_rows};
+        talk->message.setup = (struct message_setup){.worker = 1,
+                                                     .on_error = how & REPLACING ? 1 : 0,
+                                                     .verify = how & VERIFYING ? 1 : 0,
+                                                     .slots = slots,
+                                                     .slot_rows = slot_rows};
         strcpy(talk->message.setup.recipe, recipe);
         say(talk, fds, 2);
         close(fds[0]);
@@ -428,6 +432,92 @@ START_TEST(session_remembers_some_thousand) {
 }
 END_TEST
 
+/* ---- verifying ---- */
+
+#define BYTE "\"output\": {\"dtype\": \"uint8\", \"layout\": \"chw\"}"
+
+static void expect_untouched(const struct conversation *talk) {
+        for (uint64_t i = 0; i < talk->schema.slot_bytes; i++)
+                if (talk->ring[i] != 0)
+                        ck_abort_msg("byte %llu of the ring was written", (unsigned long long)i);
+}
+
+/* A crop of 2 x 2 pixels in the middle does not need the last rows; the file as a whole has to be good. Slot
+ * and place are names only, beyond every ring. */
+START_TEST(verifying_looks_at_whole_files) {
+        struct conversation talk;
+        char recipe[PATH_MAX];
+        struct stat status;
+
+        put_photos(6);
+        put_jpeg_of("b/04.jpg", 40, 320);
+        ck_assert_int_eq(stat(in_folder("b/04.jpg"), &status), 0);
+        ck_assert_int_eq(truncate(in_folder("b/04.jpg"), status.st_size - 6), 0);
+        image_recipe(recipe, "[{\"center_crop\": {\"size\": 2}}]", BYTE);
+        begin_talk_so(&talk, recipe, 1, 1, VERIFYING);
+        scan_and_return(&talk, 6);
+        ck_assert_int_eq(remove(in_folder("a/00.jpg")), 0);
+        assign(&talk, 0, 7, 99, 6);
+        say(&talk, NULL, 0);
+        hear(&talk, MESSAGE_REPLACED);
+        ck_assert_uint_eq(talk.message.replaced.sample, 0);
+        ck_assert_uint_eq(talk.message.replaced.error, ENOENT);
+        hear_replaced(&talk, 4, "b/04.jpg");
+        hear(&talk, MESSAGE_DONE);
+        ck_assert_uint_eq(talk.message.done.part[0].slot, 7);
+        ck_assert_uint_eq(talk.message.done.part[0].first, 99);
+        ck_assert_uint_eq(talk.message.done.part[0].rows, 6);
+        ck_assert_uint_eq(talk.message.done.part[0].flags, 0);
+        ck_assert_uint_eq(talk.page->rows_done, 6);
+        expect_untouched(&talk);
+        ck_assert_int_eq(end_talk(&talk), 0);
+}
+END_TEST
+
+/* All three: bad, unreadable ones are tried again before, and nothing is put in their places. */
+START_TEST(verifying_makes_samples_without_files) {
+        struct conversation talk;
+
+        if (!has_die())
+                return;
+        begin_talk_so(&talk,
+                      SYNTHETIC("\"mode\": \"die\", \"bytes\": 37, \"die_sample\": 40, \"die_every\": 30, "
+                                "\"die_how\": \"read_error\""),
+                      1, 1, VERIFYING);
+        scan_and_return(&talk, 100);
+        assign(&talk, 0, 0, 0, 100);
+        say(&talk, NULL, 0);
+        for (uint64_t sample = 40; sample < 100; sample += 30) {
+                hear(&talk, MESSAGE_REPLACED);
+                ck_assert_uint_eq(talk.message.replaced.sample, sample);
+                ck_assert_uint_eq(talk.message.replaced.error, EIO);
+                ck_assert_ptr_nonnull(strstr(talk.message.replaced.text, "at the last of 4 tries"));
+        }
+        hear(&talk, MESSAGE_DONE);
+        expect_untouched(&talk);
+        ck_assert_int_eq(end_talk(&talk), 0);
+}
+END_TEST
+
+START_TEST(verifying_wants_no_ring_and_samples_there_are) {
+        struct conversation talk;
+
+        begin_talk_so(&talk, RAMP, 2, 1, VERIFYING);
+        hear(&talk, MESSAGE_BROKEN);
+        ck_assert_uint_eq(talk.message.broken.sample_given, 0);
+        pthread_join(talk.thread, NULL);
+        close(talk.ours);
+
+        begin_talk_so(&talk, RAMP, 1, 1, VERIFYING);
+        scan_and_return(&talk, 100);
+        assign(&talk, 99, 0, 0, 2);
+        say(&talk, NULL, 0);
+        pthread_join(talk.thread, NULL);
+        ck_assert_int_eq(talk.result, -EBADMSG);
+        close(talk.ours);
+}
+END_TEST
+
 /* ---- deaths ---- */
 
 static const struct {
@@ -608,6 +698,9 @@ static Suite *session_suite(void) {
         tcase_add_test(bad, session_tells_of_a_replaced_sample_once);
         tcase_add_test(bad, session_refuses_the_condemned_where_it_may_not_replace);
         tcase_add_test(bad, session_wants_the_index_before_the_condemned);
+        tcase_add_test(bad, verifying_looks_at_whole_files);
+        tcase_add_test(bad, verifying_makes_samples_without_files);
+        tcase_add_test(bad, verifying_wants_no_ring_and_samples_there_are);
         tcase_add_loop_test(bad, a_death_leaves_its_place_on_the_page, 0, sizeof(deaths) / sizeof(deaths[0]));
         tcase_add_test(bad, session_remembers_some_thousand);
         tcase_add_test(bad, a_death_at_the_first_row_leaves_no_rows);

@@ -226,6 +226,38 @@ START_TEST(test_fingerprint) {
 }
 END_TEST
 
+/* In force, and not written: neither alone nor beside others, whoever has them in the file. */
+START_TEST(test_lifted) {
+        _cleanup_(verdicts_freep) struct verdicts *verdicts = empty(), *copy = NULL, *again = NULL;
+
+        for (uint64_t sample = 1; sample <= 3; sample++)
+                add(verdicts, sample);
+        save(verdicts);
+        ck_assert_int_eq(verdicts_lift(verdicts, 2), 1);
+        ck_assert_int_eq(verdicts_lift(verdicts, 2), 0);
+        ck_assert_int_eq(verdicts_lift(verdicts, 7), 0);
+        ck_assert(verdicts_contains(verdicts, 2) && verdicts_was_cleared(verdicts, 2));
+        ck_assert(verdicts_find(verdicts, 2)->lifted && !verdicts_find(verdicts, 1)->lifted);
+        ck_assert_uint_eq(verdicts_count(verdicts), 3);
+        ck_assert_uint_eq(verdicts_count_lasting(verdicts), 2);
+        ck_assert_int_eq(verdicts_copy(&copy, verdicts), 0);
+        ck_assert(verdicts_find(copy, 2)->lifted);
+        ck_assert_uint_eq(verdicts_count_lasting(copy), 2);
+
+        save(copy);
+        again = load();
+        ck_assert_uint_eq(verdicts_count(again), 2);
+        ck_assert(!verdicts_contains(again, 2));
+        ck_assert_int_eq(verdicts_lift(verdicts, 1), 1);
+        ck_assert_int_eq(verdicts_remove(verdicts, 1), 1);
+        ck_assert_int_eq(verdicts_lift(verdicts, 3), 1);
+        ck_assert_uint_eq(verdicts_count(verdicts), 2);
+        ck_assert_uint_eq(verdicts_count_lasting(verdicts), 0);
+        save(verdicts);
+        ck_assert(!exists(NAME));
+}
+END_TEST
+
 /* ---- files ---- */
 
 START_TEST(test_round_trip) {
@@ -459,6 +491,7 @@ int main(void) {
         tcase_add_checked_fixture(tests, begin, end);
         tcase_set_timeout(tests, 60);
         tcase_add_test(tests, test_list);
+        tcase_add_test(tests, test_lifted);
         tcase_add_test(tests, test_foreign_text);
         tcase_add_test(tests, test_bound);
         tcase_add_test(tests, test_copy);

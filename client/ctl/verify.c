@@ -1,0 +1,154 @@
+/* SPDX-FileCopyrightText: The pinfeed authors */
+/* SPDX-License-Identifier: Apache-2.0 */
+
+/* verify: the daemon does it and tells, line by line, first how far it is, then what was bad. Samples are
+ * kept until the last line, for a table needs all its rows; there are a thousand of them at most. */
+
+#include "client/ctl/ctl.h"
+
+#include "base/fault.h"
+#include "base/number.h"
+#include "client/ctl/table.h"
+
+#include <errno.h>
+#include <getopt.h>
+#include <stdlib.h>
+#include <string.h>
+
+static uint64_t number_of(const json_t *object, const char *name) {
+        return (uint64_t)json_integer_value(json_object_get(object, name));
+}
+
+static const char *text_of(const json_t *object, const char *name) {
+        const char *text = json_string_value(json_object_get(object, name));
+
+        return text ? text : "";
+}
+
+static void show_progress(const json_t *line) {
+        char done[NUMBER_TEXT_MAX], total[NUMBER_TEXT_MAX];
+
+        if (json_is_string(json_object_get(line, "waiting")))
+                ctl_live("the pipeline is %s, %s files", text_of(line, "waiting"),
+                         number_format_count(done, number_of(line, "files")));
+        else
+                ctl_live("%s of %s samples", number_format_count(done, number_of(line, "samples")),
+                         number_format_count(total, number_of(line, "total")));
+}
+
+/* A line that is not the last one. */
+static void on_line(void *context, json_t *line) {
+        json_t *list = context;
+
+        if (json_is_integer(json_object_get(line, "sample")))
+                json_array_append(list, line);
+        else
+                show_progress(line);
+}
+
+static void print_list(const json_t *list) {
+        struct table table;
+        size_t index;
+        json_t *sample;
+
+        table_init(&table, "r sample|l file|L reason");
+        json_array_foreach((json_t *)list, index, sample) {
+                table_add(&table, "%llu", (unsigned long long)number_of(sample, "sample"));
+                table_add(&table, "%s", *text_of(sample, "file") ? text_of(sample, "file") : "-");
+                table_add(&table, "%s%s",
+                          json_is_true(json_object_get(sample, "condemned")) ? "condemned; " : "",
+                          text_of(sample, "text"));
+        }
+        table_print(&table);
+        table_deinit(&table);
+}
+
+static const char *plural(uint64_t n) {
+        return n == 1 ? "" : "s";
+}
+
+/* "10,000 samples, 3 bad, 1 condemned; 2 condemned samples cleared" */
+static void print_summary(const json_t *summary, size_t listed) {
+        uint64_t samples = number_of(summary, "samples"), bad = number_of(summary, "bad"),
+                 condemned = number_of(summary, "condemned"), cleared = number_of(summary, "cleared");
+        char text[NUMBER_TEXT_MAX];
+
+        printf("%s sample%s, ", number_format_count(text, samples), plural(samples));
+        printf("%s bad", number_format_count(text, bad));
+        if (bad > listed)
+                printf(" (the first %zu are listed)", listed);
+        if (condemned > 0)
+                printf(", %s condemned", number_format_count(text, condemned));
+        if (cleared > 0)
+                printf("; %s condemned sample%s cleared%s", number_format_count(text, cleared),
+                       plural(cleared),
+                       json_is_true(json_object_get(summary, "restarted"))
+                               ? ""
+                               : ", and replaced until the last job of this run has left");
+        putchar('\n');
+}
+
+/* As the daemon's answer has it, with the list. */
+static void print(json_t *summary, json_t *list, bool as_json) {
+        if (!json_is_integer(json_object_get(summary, "samples")))
+                return; /* it was refused */
+        if (as_json) {
+                json_object_set(summary, "list", list);
+                ctl_print_json(summary);
+        } else {
+                print_list(list);
+                print_summary(summary, json_array_size(list));
+        }
+}
+
+static json_t *ask(const struct ctl *ctl, const char *pipeline, json_t *list, struct fault *fault) {
+        json_t *request = json_pack("{s:s, s:s}", "command", "verify", "pipeline", pipeline), *summary;
+        char *text = request ? json_dumps(request, JSON_COMPACT) : NULL;
+
+        json_decref(request);
+        if (!text) {
+                fault_set(fault, -EINVAL, "the pipeline's name is no UTF-8, or memory is short");
+                return NULL;
+        }
+        summary = control_ask_long(ctl->runtime_dir, text, on_line, list, fault);
+        free(text);
+        return summary;
+}
+
+static int verify(const struct ctl *ctl, const char *pipeline, bool as_json) {
+        json_t *list = json_array(), *summary;
+        struct fault fault = {0};
+        const char *error;
+        int r = CTL_OK;
+
+        summary = ask(ctl, pipeline, list, &fault);
+        error = summary ? json_string_value(json_object_get(summary, "error")) : fault.text;
+        ctl_live_end();
+        if (summary)
+                print(summary, list, as_json);
+        if (error)
+                r = ctl_fail("%s", error);
+        else if (number_of(summary, "bad") > 0)
+                r = CTL_FAILED;
+        json_decref(list);
+        json_decref(summary);
+        return r;
+}
+
+int command_verify(const struct ctl *ctl, int argc, char **argv) {
+        static const struct option options[] = {
+                {"json", no_argument, NULL, 'j'}, {"help", no_argument, NULL, 'h'}, {0}};
+        bool as_json = false;
+        int c;
+
+        while ((c = getopt_long(argc, argv, "h", options, NULL)) >= 0) {
+                if (c == 'h')
+                        return ctl_help(ctl);
+                if (c != 'j')
+                        return ctl_usage(ctl, NULL);
+                as_json = true;
+        }
+        if (optind + 1 != argc)
+                return ctl_usage(ctl, "expected one pipeline");
+        return verify(ctl, argv[optind], as_json);
+}
