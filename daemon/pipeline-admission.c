@@ -131,7 +131,8 @@ static int make_entry(const struct pipeline *pipeline, const struct job *job, st
                                         .start_epoch = job->attach.start_epoch,
                                         .start_row = job->attach.start_row,
                                         .max_held = bound_held(pipeline, job->attach.max_held),
-                                        .ahead = pipeline->awaited};
+                                        .ahead = pipeline->awaited,
+                                        .lookahead = UINT32_MAX};
         r = make_plan(pipeline, &job->attach, &entry->plan, fault);
         if (r < 0)
                 return r;

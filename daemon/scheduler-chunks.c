@@ -33,11 +33,11 @@
 
 struct urgency {
         uint64_t use;
-        uint32_t rank;
+        uint32_t turn;
 };
 
 static bool more_urgent(struct urgency a, struct urgency b) {
-        return a.use < b.use || (a.use == b.use && a.use == 0 && a.rank < b.rank);
+        return a.use < b.use || (a.use == b.use && a.use == 0 && a.turn < b.turn);
 }
 
 static struct slot *most_urgent_open(struct scheduler *scheduler, struct urgency *urgency) {
@@ -50,7 +50,7 @@ static struct slot *most_urgent_open(struct scheduler *scheduler, struct urgency
 
                 if (!who)
                         continue; /* its jobs have gone: only chunks that are out are finished */
-                its.rank = who->rank;
+                its.turn = who->turn;
                 if (found && !more_urgent(its, *urgency))
                         continue;
                 found = slot;
@@ -64,11 +64,11 @@ static struct consumer *most_urgent_missing(struct scheduler *scheduler, struct 
 
         list_for_each (entry, &scheduler->consumers) {
                 struct consumer *consumer = container_of(entry, struct consumer, link);
-                struct urgency its = {.rank = consumer->rank};
+                struct urgency its = {.turn = consumer->turn};
 
-                if (consumer_advance(scheduler, consumer))
+                if (!consumer_advance(scheduler, consumer))
                         continue; /* at an open slot, which goes before all that this job misses */
-                its.use = consumer_use(scheduler, consumer, consumer->cursor);
+                its.use = consumer->cursor.number - consumer->number + !consumer->due;
                 if (found && !more_urgent(its, *urgency))
                         continue;
                 found = consumer;
@@ -85,7 +85,7 @@ static struct slot *choose_slot(struct scheduler *scheduler, uint64_t *use) {
         struct slot_key key;
 
         if (missing && (!open || more_urgent(missing_urgency, open_urgency))) {
-                key = missing->cursor;
+                key = cursor_key(&missing->cursor, missing);
                 taken = slots_take(scheduler, missing_urgency.use);
                 if (taken) {
                         slots_start(scheduler, taken, key);

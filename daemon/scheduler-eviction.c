@@ -3,24 +3,24 @@
 
 /* Rule 5: which slot is used again.
  *
- * An idle slot (READY, no leases) is in exactly one of two places. The spent list has those that no job will
- * want: they go first, and where jobs move through a stream together they are all that is ever taken. Every
- * other one is in the heap of the job that wants it first, under the number of the batch that does; the
- * heap's top is the slot that this job uses last.
+ * Most idle slots (READY, no leases) are never wanted again, or are leased before a slot is needed. So an
+ * idle slot first lies in a list, and nobody asks who will want it. When a slot is needed, the list is gone
+ * through: what no job will want is taken, and where jobs move through a stream together that is all that is
+ * ever taken. What is wanted moves to the heap of the job that wants it first, under the number of the batch
+ * that does; the heap's top is the slot that this job uses last.
  *
  * Batches keep their numbers while distances shrink, so time alone changes no heap. What it does change is
- * who is first: another job, being faster, may come to want a slot sooner than the job in whose heap it is.
- * Then the number there tells a later use than the true one, never an earlier one. So the largest of all tops
- * bounds every slot's next use from above; if its true use is as late it is the latest of all, and if not the
- * slot moves to where it belongs and the tops are compared again. A search that finds nothing, which is what
- * happens at every event while the ring is full of slots that will be wanted soon, costs a look at each top.
- * When a slot's next use passes it is leased, which takes it out, and it is settled again when it is idle
- * again; new jobs may want slots sooner, and jobs that go wanted some, so that at both all are settled anew.
- */
+ * who is first: a job that is faster, has come, was sent elsewhere or has begun another epoch may want a slot
+ * sooner than the job in whose heap it is. Then the number there tells a later use than the true one, never
+ * an earlier one. So the largest of all tops bounds every slot's next use from above; if its true use is as
+ * late it is the latest of all, and if not the slot moves to where it belongs and the tops are compared
+ * again. A search that finds nothing, which is what happens at every event while the ring is full of slots
+ * that will be wanted soon, costs a look at each top.
+ *
+ * A use becomes later only when a job goes or is sent elsewhere: then its heap goes back to the list. A use
+ * that passes takes the slot out of the heap, since it is leased. */
 
 #include "daemon/scheduler-internal.h"
-
-#define BATCHES_FAR (UINT64_C(1) << 62) /* keeps number + distance from overflowing */
 
 static void put(const struct scheduler *scheduler, struct consumer *consumer, uint32_t at, uint32_t number) {
         consumer->heap[at] = number;
@@ -61,7 +61,7 @@ static void sift_down(const struct scheduler *scheduler, struct consumer *consum
         put(scheduler, consumer, at, number);
 }
 
-/* Takes an idle slot out of the spent list or the heap it is in. */
+/* Takes an idle slot out of the list or heap it is in. */
 void slots_unsettle(struct scheduler *scheduler, struct slot *slot) {
         struct consumer *consumer = slot->wanted_by;
         uint32_t last, at = slot->heap_at;
@@ -79,26 +79,39 @@ void slots_unsettle(struct scheduler *scheduler, struct slot *slot) {
                 sift_down(scheduler, consumer, at, last);
 }
 
-/* A slot has become idle, or its next use may have changed. */
-void slots_settle(struct scheduler *scheduler, struct slot *slot) {
+/* Puts an idle slot into the heap it belongs to now. False: no job wants it, it stays where it is. */
+static bool settle(struct scheduler *scheduler, struct slot *slot) {
         struct consumer *who = NULL;
-        uint64_t use = consumers_use(scheduler, slot->key, &who), distance;
+        uint64_t use = consumers_use(scheduler, slot->key, &who);
 
+        if (!who)
+                return false;
         slots_unsettle(scheduler, slot);
-        if (!who) {
-                list_append(&scheduler->spent, &slot->link);
-                return;
-        }
-        distance = use - !who->due;
         slot->wanted_by = who;
-        slot->wanted_for = who->number + (distance < BATCHES_FAR ? distance : BATCHES_FAR);
+        slot->wanted_for = who->number + use - !who->due; /* at most POSITION_FAR ahead: no overflow */
         sift_up(scheduler, who, who->n_heap++, slot_number(scheduler, slot));
+        return true;
 }
 
-void slots_settle_all(struct scheduler *scheduler) {
-        for (uint32_t i = 0; i < scheduler->config.slots; ++i)
-                if (slot_is_idle(&scheduler->slots[i]))
-                        slots_settle(scheduler, &scheduler->slots[i]);
+/* The job does not want any more what it wanted. */
+void slots_let_go(struct scheduler *scheduler, struct consumer *consumer) {
+        while (consumer->n_heap > 0) {
+                struct slot *slot = &scheduler->slots[consumer->heap[--consumer->n_heap]];
+
+                slot->wanted_by = NULL;
+                list_append(&scheduler->idle, &slot->link);
+        }
+}
+
+/* A slot that nobody wants. */
+static struct slot *unwanted(struct scheduler *scheduler) {
+        while (!list_is_empty(&scheduler->idle)) {
+                struct slot *slot = container_of(scheduler->idle.next, struct slot, link);
+
+                if (!settle(scheduler, slot))
+                        return slot;
+        }
+        return NULL;
 }
 
 /* The slot whose next use may be the latest, if that is later than *use; which becomes its use. */
@@ -127,7 +140,7 @@ static struct slot *latest(struct scheduler *scheduler, uint64_t after) {
 
                 if (!slot || consumers_use(scheduler, slot->key, NULL) == use)
                         return slot;
-                slots_settle(scheduler, slot);
+                settle(scheduler, slot);
         }
 }
 
@@ -150,9 +163,7 @@ struct slot *slots_take(struct scheduler *scheduler, uint64_t use) {
                 return container_of(scheduler->free.next, struct slot, link);
         if (scheduler->sabotage & SCHEDULER_WITHOUT_EVICTION)
                 victim = any_not_due(scheduler);
-        else if (!list_is_empty(&scheduler->spent))
-                victim = container_of(scheduler->spent.next, struct slot, link);
-        else
+        else if (!(victim = unwanted(scheduler)))
                 victim = latest(scheduler, use);
         if (!victim)
                 return NULL;

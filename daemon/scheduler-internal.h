@@ -32,7 +32,7 @@ struct slot_key {
 };
 
 struct slot {
-        struct list link; /* one of scheduler's free, open, spent; READY and wanted or leased: none */
+        struct list link; /* one of scheduler's free, open, idle; in a heap or leased: none */
         enum scheduler_slot_state state;
         struct slot_key key; /* unless FREE */
         uint32_t chain;      /* next slot of the same hash, or SCHEDULER_NONE */
@@ -63,30 +63,45 @@ struct held_batch {
         uint32_t next; /* with the same hash, or of the unused ones */
 };
 
+/* The slots that a batch lies in: `first` to `last`, and, if it wraps round, 0 to `wrapped` without that one.
+ * Each once. */
+struct slot_span {
+        uint64_t first, last, wrapped;
+};
+
+/* A place in the sequence of slots that a job uses. */
+struct cursor {
+        struct position batch;
+        uint64_t number; /* of that batch */
+        struct slot_span span;
+        uint64_t place; /* in its span */
+};
+
 /* A job, with what only the scheduler knows of it. */
 struct consumer {
         struct list link; /* scheduler's consumers, the longest waiting first */
         struct scheduler_job job;
         uint64_t waiting_since;
-        uint32_t rank; /* place in that list */
+        uint32_t turn; /* place in that list */
 
-        struct position next;           /* what will be delivered next */
-        uint64_t number;                /* its number */
-        uint64_t next_first, next_last; /* its slots */
-        uint64_t end, end_whole; /* the row where next's epoch ends for this job, and every later one */
-        uint32_t missing;        /* slots of next that are not READY */
-        uint32_t fresh;          /* slots of next that this job does not lease yet */
-        bool kept;               /* its minimum is kept for it; always, unless the ring is short */
-        bool granted;            /* rule 3 and max_held let it have next now */
-        bool due;                /* rule 4: the same, unless that rule is left out */
+        struct position next;  /* what will be delivered next */
+        uint64_t number;       /* its number */
+        struct slot_span span; /* its slots */
+        uint32_t epoch;        /* that the job is in: of its last batch, or where it was sent */
+        bool seeking;          /* a seek has to wait, and the job with it */
+        uint32_t missing;      /* slots of next that are not READY */
+        uint32_t fresh;        /* slots of next that this job does not lease yet */
+        bool kept;             /* its minimum is kept for it; always, unless the ring is short */
+        bool granted;          /* rule 3 and max_held let it have next now */
+        bool due;              /* rule 4: the same, unless that rule is left out */
 
         uint32_t minimum; /* rule 1 */
         uint32_t leased;  /* slots */
         uint32_t held;    /* batches */
         uint64_t rows_delivered;
 
-        struct slot_key cursor; /* all it uses before is resident and was given to workers whole */
-        uint32_t *heap;         /* idle slots that this job wants first, the one it wants last on top */
+        struct cursor cursor; /* all it uses before is resident and was given to workers whole */
+        uint32_t *heap;       /* idle slots that this job wants first, the one it wants last on top */
         uint32_t n_heap;
 
         uint32_t *leases; /* by slot: how many held batches lie in it */
@@ -110,8 +125,8 @@ struct scheduler {
 
         struct list consumers;
         struct list free;
-        struct list open;  /* FILLING, with rows that no worker has */
-        struct list spent; /* READY, no leases, no next use */
+        struct list open; /* FILLING, with rows that no worker has */
+        struct list idle; /* READY, no leases; who will want them was not asked yet */
 
         struct slot *slots;
         uint32_t *heads; /* slots by key */
@@ -122,13 +137,10 @@ struct scheduler {
         uint32_t n_out, n_out_long;         /* chunks; of these, with more than one row */
         uint32_t n_quarantined, n_leased;   /* slots */
         struct scheduler_segment *segments; /* of the last delivery */
+        uint64_t n_segments;                /* that there is room for */
         struct history_run history[SCHEDULER_HISTORY_MAX];
         uint32_t n_history;
 };
-
-static inline bool slot_key_before(struct slot_key a, struct slot_key b) {
-        return a.epoch < b.epoch || (a.epoch == b.epoch && a.index < b.index);
-}
 
 static inline bool slot_is_open(const struct slot *slot) {
         return slot->state == SCHEDULER_SLOT_FILLING && !slot->lost &&
@@ -143,6 +155,26 @@ static inline uint32_t slot_number(const struct scheduler *scheduler, const stru
         return (uint32_t)(slot - scheduler->slots);
 }
 
+/* Its next batch is beyond its lookahead. */
+static inline bool consumer_is_parked(const struct consumer *consumer) {
+        return consumer->next.epoch - consumer->epoch > consumer->job.lookahead;
+}
+
+static inline uint64_t span_count(const struct slot_span *span) {
+        return span->last - span->first + 1 + span->wrapped;
+}
+
+/* In the order of rows: the wrapped ones come last. */
+static inline uint64_t span_slot(const struct slot_span *span, uint64_t place) {
+        uint64_t run = span->last - span->first + 1;
+
+        return place < run ? span->first + place : place - run;
+}
+
+static inline bool span_has(const struct slot_span *span, uint64_t index) {
+        return (index >= span->first && index <= span->last) || index < span->wrapped;
+}
+
 /* scheduler-slots.c */
 struct slot *slots_find(const struct scheduler *scheduler, struct slot_key key);
 void slots_start(struct scheduler *scheduler, struct slot *slot, struct slot_key key);
@@ -150,9 +182,8 @@ void slots_ready(struct scheduler *scheduler, struct slot *slot);
 void slots_drop(struct scheduler *scheduler, struct slot *slot);
 
 /* scheduler-eviction.c */
-void slots_settle(struct scheduler *scheduler, struct slot *slot);
-void slots_settle_all(struct scheduler *scheduler);
 void slots_unsettle(struct scheduler *scheduler, struct slot *slot);
+void slots_let_go(struct scheduler *scheduler, struct consumer *consumer);
 struct slot *slots_take(struct scheduler *scheduler, uint64_t use);
 
 /* scheduler-chunks.c */
@@ -164,20 +195,25 @@ void chunks_give_up_unwanted(struct scheduler *scheduler);
 /* scheduler-history.c */
 bool history_add(struct scheduler *scheduler, struct slot_key key);
 
+/* scheduler-walk.c */
+struct slot_span span_of(const struct scheduler_config *config, const struct position_plan *plan,
+                         const struct position *batch);
+uint64_t consumer_use(const struct scheduler *scheduler, const struct consumer *consumer,
+                      struct slot_key key);
+uint64_t consumers_use(const struct scheduler *scheduler, struct slot_key key, struct consumer **who);
+void cursor_set(struct cursor *cursor, const struct consumer *consumer);
+struct slot_key cursor_key(const struct cursor *cursor, const struct consumer *consumer);
+bool consumer_advance(struct scheduler *scheduler, struct consumer *consumer);
+void consumer_go_back(struct scheduler *scheduler, struct consumer *consumer, struct slot_key key);
+uint64_t consumer_ready(const struct scheduler *scheduler, const struct consumer *consumer);
+
 /* scheduler-consumer.c */
 int consumer_new(struct consumer **consumerp, const struct scheduler *scheduler,
                  const struct scheduler_job *job);
 struct consumer *consumer_free(struct consumer *consumer);
 struct consumer *consumer_find(const struct scheduler *scheduler, uint32_t id);
-uint32_t consumer_demand(const struct consumer *consumer);
-uint64_t consumer_distance(const struct scheduler *scheduler, const struct consumer *consumer,
-                           struct slot_key key);
-uint64_t consumer_use(const struct scheduler *scheduler, const struct consumer *consumer,
-                      struct slot_key key);
-struct slot *consumer_advance(struct scheduler *scheduler, struct consumer *consumer);
-struct slot_key consumer_key_after(const struct scheduler *scheduler, const struct consumer *consumer,
-                                   struct slot_key key);
-void consumer_look(struct scheduler *scheduler, struct consumer *consumer);
+void consumer_send(const struct scheduler *scheduler, struct consumer *consumer, uint32_t epoch,
+                   uint64_t row);
 void consumer_wait(struct scheduler *scheduler, struct consumer *consumer, uint64_t now);
 void consumer_deliver(struct scheduler *scheduler, struct consumer *consumer,
                       struct scheduler_delivery *delivery);
@@ -185,7 +221,9 @@ int consumer_release(struct scheduler *scheduler, struct consumer *consumer, uin
 void consumer_release_all(struct scheduler *scheduler, struct consumer *consumer);
 void consumers_slot_ready(struct scheduler *scheduler, struct slot_key key);
 void consumers_slot_dropped(struct scheduler *scheduler, struct slot_key key, bool was_ready);
-uint64_t consumers_use(const struct scheduler *scheduler, struct slot_key key, struct consumer **who);
+
+/* scheduler-grant.c */
+uint32_t consumer_demand(const struct consumer *consumer);
 uint64_t consumers_demand(const struct scheduler *scheduler);
 uint64_t consumers_minimum(const struct scheduler *scheduler);
 void consumers_choose_due(struct scheduler *scheduler);

@@ -61,12 +61,13 @@ void slots_start(struct scheduler *scheduler, struct slot *slot, struct slot_key
 }
 
 void slots_ready(struct scheduler *scheduler, struct slot *slot) {
+        list_unlink(&slot->link);
         slot->state = SCHEDULER_SLOT_READY;
         ++scheduler->counters.slots_filled;
         if (history_add(scheduler, slot->key))
                 ++scheduler->counters.slots_refilled;
         consumers_slot_ready(scheduler, slot->key);
-        slots_settle(scheduler, slot);
+        list_append(&scheduler->idle, &slot->link);
 }
 
 static void set_unused(struct scheduler *scheduler, struct slot *slot) {

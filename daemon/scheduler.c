@@ -6,17 +6,17 @@
  *
  *     rule 1, minimum      scheduler-minimum.c
  *     rule 2, admission    here, scheduler_attach
- *     rule 3, leases       scheduler-consumer.c, consumers_choose_due
- *     rule 4, due          the same, and consumer_use
+ *     rule 3, leases       scheduler-grant.c, consumers_choose_due
+ *     rule 4, due          the same, and consumer_use in scheduler-walk.c
  *     rule 5, eviction     scheduler-eviction.c; what is filled next: scheduler-chunks.c
  *
  * What becomes of the work of workers that fail is in scheduler-chunks.c, quarantine in scheduler-slots.c,
- * and rule 3 in a ring that quarantine made too small for its jobs in scheduler-consumer.c.
+ * and rule 3 in a ring that quarantine made too small for its jobs in scheduler-grant.c.
  *
- * After every event consumers_choose_due has said which jobs are due, and every idle slot is settled: spent,
- * or in the heap of the job that wants it first. Each event costs O(jobs + segments of a batch) steps, and
- * O(jobs + log slots) for a slot that is used again; attach and detach O(jobs x slots). Memory is taken at
- * new and attach only. `now` merely stands in the books: the order of the calls is the order of waiting. */
+ * After every event consumers_choose_due has said which jobs are due. Each event costs O(jobs + segments of a
+ * batch) steps, and O(jobs + log slots) for a slot that is used again; attach, detach and seek O(slots) and a
+ * look at the minimum. Memory is taken at new and attach only. `now` merely stands in the books: the order of
+ * the calls is the order of waiting. */
 
 #include "daemon/scheduler-internal.h"
 
@@ -29,10 +29,9 @@
 
 static int allocate(struct scheduler *scheduler) {
         scheduler->slots = calloc(scheduler->config.slots, sizeof(*scheduler->slots));
-        scheduler->segments = calloc(scheduler->config.slots, sizeof(*scheduler->segments));
         scheduler->heads = calloc((size_t)scheduler->mask + 1, sizeof(*scheduler->heads));
         scheduler->chunks = calloc(SCHEDULER_POOL, sizeof(*scheduler->chunks));
-        return scheduler->slots && scheduler->segments && scheduler->heads && scheduler->chunks ? 0 : -ENOMEM;
+        return scheduler->slots && scheduler->heads && scheduler->chunks ? 0 : -ENOMEM;
 }
 
 static void link_all(struct scheduler *scheduler) {
@@ -67,7 +66,7 @@ int scheduler_new(struct scheduler **schedulerp, const struct scheduler_config *
         list_init(&scheduler->consumers);
         list_init(&scheduler->free);
         list_init(&scheduler->open);
-        list_init(&scheduler->spent);
+        list_init(&scheduler->idle);
         r = allocate(scheduler);
         if (r < 0) {
                 scheduler_free(scheduler);
@@ -91,27 +90,46 @@ struct scheduler *scheduler_free(struct scheduler *scheduler) {
         return NULL;
 }
 
+static int check_place(const struct position_plan *plan, uint32_t epoch, uint64_t row, struct fault *fault) {
+        if (epoch > SCHEDULER_EPOCH_MAX)
+                return fault_set(fault, -EINVAL, "start_epoch: expected from 0 to %u, got %u",
+                                 SCHEDULER_EPOCH_MAX, epoch);
+        return position_check(plan, row, fault);
+}
+
 static int check_job(const struct scheduler *scheduler, const struct scheduler_job *job,
                      struct fault *fault) {
         if (job->plan.samples != scheduler->config.samples)
                 return fault_set(fault, -EINVAL, "samples: expected %" PRIu64 ", got %" PRIu64,
                                  scheduler->config.samples, job->plan.samples);
-        if (job->start_epoch > SCHEDULER_EPOCH_MAX)
-                return fault_set(fault, -EINVAL, "start_epoch: expected from 0 to %u, got %u",
-                                 SCHEDULER_EPOCH_MAX, job->start_epoch);
         if (job->max_held == 0 || job->max_held > SCHEDULER_HELD_MAX)
                 return fault_set(fault, -EINVAL, "max_held_batches: expected from 1 to %u, got %u",
                                  SCHEDULER_HELD_MAX, job->max_held);
         if (consumer_find(scheduler, job->id))
                 return fault_set(fault, -EINVAL, "job %u is attached already", job->id);
-        return position_check(&job->plan, job->start_row, fault);
+        return check_place(&job->plan, job->start_epoch, job->start_row, fault);
 }
 
-/* Rule 2. What others hold beyond their minimum comes back, what they are entitled to does not; and nobody
- * overtakes those who wait already, or who comes often could keep them out. */
-static int admit(const struct scheduler *scheduler, const struct consumer *newcomer, struct fault *fault) {
-        uint64_t entitled = consumers_minimum(scheduler) + newcomer->job.ahead + newcomer->minimum;
-        uint64_t demand = consumers_demand(scheduler) + newcomer->job.ahead;
+/* What a job that comes, or goes elsewhere, would have beside the others. */
+struct claim {
+        uint32_t minimum;
+        uint32_t demand; /* the minimum, or more if it leases more */
+        /* of all others, and of those who wait already: who comes often could keep them out */
+        uint64_t others_minimum;
+        uint64_t others_demand;
+};
+
+/* Rule 1, or half of it. */
+static uint32_t minimum_of(const struct scheduler *scheduler, const struct position_plan *plan,
+                           uint64_t start_row) {
+        uint32_t minimum = scheduler_minimum(&scheduler->config, plan, start_row);
+
+        return scheduler->sabotage & SCHEDULER_WITHOUT_MINIMUM ? minimum / 2 : minimum;
+}
+
+/* Rule 2. What others hold beyond their minimum comes back, what they are entitled to does not. */
+static int admit(const struct scheduler *scheduler, const struct claim *claim, struct fault *fault) {
+        uint64_t entitled = claim->others_minimum + claim->minimum;
         uint32_t capacity = scheduler_capacity(scheduler);
         char quarantined[64];
 
@@ -124,13 +142,53 @@ static int admit(const struct scheduler *scheduler, const struct consumer *newco
                         fault, SCHEDULER_E_FULL,
                         "the ring is full: the job needs %u slots, the jobs before it already need %" PRIu64
                         " of %u%s; raise slots or ring to at least %" PRIu64 " slots, or end a job",
-                        newcomer->minimum, entitled - newcomer->minimum, capacity,
+                        claim->minimum, claim->others_minimum, capacity,
                         scheduler->n_quarantined ? quarantined : "", entitled);
-        if (demand + newcomer->minimum > capacity)
+        if (claim->others_demand + claim->demand > capacity)
                 return fault_set(fault, SCHEDULER_E_LATER,
                                  "the job needs %u slots, the jobs before it already hold or need %" PRIu64
                                  " of %u just now",
-                                 newcomer->minimum, demand, capacity);
+                                 claim->demand, claim->others_demand, capacity);
+        return 0;
+}
+
+static int admit_newcomer(const struct scheduler *scheduler, const struct consumer *newcomer,
+                          struct fault *fault) {
+        struct claim claim = {
+                .minimum = newcomer->minimum,
+                .demand = newcomer->minimum,
+                .others_minimum = consumers_minimum(scheduler) + newcomer->job.ahead,
+                .others_demand = consumers_demand(scheduler) + newcomer->job.ahead,
+        };
+
+        return admit(scheduler, &claim, fault);
+}
+
+/* With `minimum` instead of its own. */
+static int admit_again(const struct scheduler *scheduler, const struct consumer *consumer, uint32_t minimum,
+                       uint32_t ahead, struct fault *fault) {
+        struct claim claim = {
+                .minimum = minimum,
+                .demand = minimum > consumer->leased ? minimum : consumer->leased,
+                .others_minimum = consumers_minimum(scheduler) - consumer->minimum + ahead,
+                .others_demand = consumers_demand(scheduler) - consumer_demand(consumer) + ahead,
+        };
+
+        return minimum <= consumer->minimum ? 0 : admit(scheduler, &claim, fault);
+}
+
+/* Room for the segments of any batch of this job. */
+static int grow_segments(struct scheduler *scheduler, const struct position_plan *plan) {
+        uint64_t wanted = position_segments(plan, scheduler->config.slot_rows);
+        struct scheduler_segment *segments;
+
+        if (wanted <= scheduler->n_segments)
+                return 0;
+        segments = realloc(scheduler->segments, wanted * sizeof(*segments));
+        if (!segments)
+                return -ENOMEM;
+        scheduler->segments = segments;
+        scheduler->n_segments = wanted;
         return 0;
 }
 
@@ -152,18 +210,52 @@ int scheduler_attach(struct scheduler *scheduler, const struct scheduler_job *jo
         r = consumer_new(&consumer, scheduler, job);
         if (r < 0)
                 return fault_set(fault, r, "no memory for a job that may hold %u batches", job->max_held);
-        if (scheduler->sabotage & SCHEDULER_WITHOUT_MINIMUM)
-                consumer->minimum /= 2;
-        r = admit(scheduler, consumer, fault);
+        consumer->minimum = minimum_of(scheduler, &job->plan, job->start_row);
+        r = admit_newcomer(scheduler, consumer, fault);
+        if (r == 0 && grow_segments(scheduler, &job->plan) < 0)
+                r = fault_set(fault, -ENOMEM, "no memory for the segments of a batch of %u rows",
+                              job->plan.batch_size);
         if (r != 0) {
                 consumer_free(consumer);
                 return r;
         }
         consumer_wait(scheduler, consumer, now);
-        consumer_look(scheduler, consumer);
         consumers_choose_due(scheduler);
-        slots_settle_all(scheduler);
         return 0;
+}
+
+/* Rule 1 for a job that goes to `row`. While it holds something it keeps what it is entitled to: it may give
+ * that back only when it has its next batch. */
+static uint32_t minimum_from(const struct scheduler *scheduler, const struct consumer *consumer,
+                             uint64_t row) {
+        uint32_t minimum = minimum_of(scheduler, &consumer->job.plan, row);
+
+        return consumer->held > 0 && minimum < consumer->minimum ? consumer->minimum : minimum;
+}
+
+int scheduler_seek(struct scheduler *scheduler, uint32_t job, uint32_t epoch, uint64_t row, uint32_t ahead,
+                   uint64_t now, struct fault *fault) {
+        struct consumer *consumer = consumer_find(scheduler, job);
+        uint32_t minimum = 0;
+        int r;
+
+        if (!consumer)
+                return SCHEDULER_E_UNKNOWN;
+        r = check_place(&consumer->job.plan, epoch, row, fault);
+        if (r == 0) {
+                minimum = minimum_from(scheduler, consumer, row);
+                r = admit_again(scheduler, consumer, minimum, ahead, fault);
+        }
+        consumer->seeking = r == SCHEDULER_E_LATER;
+        if (r == 0) {
+                consumer->minimum = minimum;
+                slots_let_go(scheduler, consumer);
+                consumer_send(scheduler, consumer, epoch, row);
+                consumer_wait(scheduler, consumer, now);
+                chunks_give_up_unwanted(scheduler);
+        }
+        consumers_choose_due(scheduler);
+        return r;
 }
 
 int scheduler_detach(struct scheduler *scheduler, uint32_t job) {
@@ -173,8 +265,8 @@ int scheduler_detach(struct scheduler *scheduler, uint32_t job) {
                 return SCHEDULER_E_UNKNOWN;
         consumer_release_all(scheduler, consumer);
         list_unlink(&consumer->link);
+        slots_let_go(scheduler, consumer);
         consumers_choose_due(scheduler);
-        slots_settle_all(scheduler); /* out of its heap */
         consumer_free(consumer);
         chunks_give_up_unwanted(scheduler);
         return 0;
@@ -217,18 +309,6 @@ void scheduler_counters(const struct scheduler *scheduler, struct scheduler_coun
         *counters = scheduler->counters;
 }
 
-/* Whole batches that lie READY one after the other from the job's next on. */
-static uint64_t batches_ready(const struct scheduler *scheduler, const struct consumer *consumer) {
-        struct slot_key key = {consumer->job.seed, consumer->next_first, consumer->next.epoch};
-        const struct slot *slot = slots_find(scheduler, key);
-
-        while (slot && slot->state == SCHEDULER_SLOT_READY) {
-                key = consumer_key_after(scheduler, consumer, key);
-                slot = slots_find(scheduler, key);
-        }
-        return consumer_distance(scheduler, consumer, key);
-}
-
 int scheduler_view_job(const struct scheduler *scheduler, uint32_t job, struct scheduler_job_view *view) {
         const struct consumer *consumer = consumer_find(scheduler, job);
 
@@ -237,10 +317,11 @@ int scheduler_view_job(const struct scheduler *scheduler, uint32_t job, struct s
         *view = (struct scheduler_job_view){
                 .next = consumer->next,
                 .held = consumer->held,
-                .ready = (uint32_t)batches_ready(scheduler, consumer),
+                .ready = (uint32_t)consumer_ready(scheduler, consumer),
                 .minimum = consumer->minimum,
                 .leased = consumer->leased,
                 .waiting = consumer->due && consumer->missing > 0,
+                .parked = consumer_is_parked(consumer),
                 .batches = consumer->number,
                 .rows = consumer->rows_delivered,
         };

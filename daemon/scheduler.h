@@ -36,6 +36,9 @@ struct scheduler_job {
         uint64_t start_row;
         uint32_t max_held; /* batches */
         uint32_t ahead;    /* slots that jobs who came before it still wait for */
+        /* epochs after the one it is in that may be prepared for it, and that it may be given without asking;
+         * with 0 it has nothing more to come after an epoch's last batch until scheduler_seek */
+        uint32_t lookahead;
 };
 
 /* Rows [first, first + rows) of `slot`: global rows [row, row + rows) of (seed, epoch). */
@@ -52,6 +55,7 @@ struct scheduler_segment {
         uint32_t slot;
         uint32_t first;
         uint32_t rows;
+        bool padding; /* all of its rows */
 };
 
 /* A batch handed to a job: all its slots are READY and leased from now on. `segments` lives until the next
@@ -103,6 +107,7 @@ struct scheduler_job_view {
         uint32_t minimum;     /* slots, rule 1 */
         uint32_t leased;      /* slots */
         bool waiting;         /* its next batch is due and not READY */
+        bool parked;          /* it has had the last epoch that lookahead allows: only a seek goes on */
         uint64_t batches;     /* delivered so far */
         uint64_t rows;
 };
@@ -116,12 +121,18 @@ uint32_t scheduler_minimum(const struct scheduler_config *config, const struct p
                            uint64_t start_row);
 
 /* Events. `now` is any clock that never falls; it only orders waiting jobs. attach: 0, SCHEDULER_E_FULL or
- * _LATER, -EINVAL (plan, start, max_held, an id that is attached) or -ENOMEM; the others: 0 or
- * SCHEDULER_E_UNKNOWN.
- */
+ * _LATER, -EINVAL (plan, start, max_held, an id that is attached) or -ENOMEM; seek: the same but for -ENOMEM,
+ * or SCHEDULER_E_UNKNOWN; the others: 0 or SCHEDULER_E_UNKNOWN. */
 int scheduler_attach(struct scheduler *scheduler, const struct scheduler_job *job, uint64_t now,
                      struct fault *fault);
 int scheduler_detach(struct scheduler *scheduler, uint32_t job);
+
+/* Sends a job elsewhere: its next batch is the first one from (epoch, row) on. It keeps what it holds;
+ * numbers go on. Unaligned rows may need a larger minimum, hence the errors of attach, after which the job is
+ * where it was. After SCHEDULER_E_LATER it gets nothing until a further call, with this place or another,
+ * returns anything else. `ahead` as in scheduler_job. */
+int scheduler_seek(struct scheduler *scheduler, uint32_t job, uint32_t epoch, uint64_t row, uint32_t ahead,
+                   uint64_t now, struct fault *fault);
 
 /* The slots that jobs sent away with SCHEDULER_E_LATER wait for, all together. While it is not 0, nobody is
  * granted more than its minimum, so that releases make room; the caller tries their attach again after each.

@@ -1,19 +1,27 @@
 /* SPDX-FileCopyrightText: The pinfeed authors */
 /* SPDX-License-Identifier: Apache-2.0 */
 
-/* Everything is counted by walking from batch to batch and from slot to slot, with no arithmetic to get wrong
- * and nothing remembered that could be asked: fit for a dozen slots and streams of some dozen batches. */
+/* Everything is counted by walking from batch to batch, from row to row and from slot to slot, with no
+ * arithmetic to get wrong and nothing remembered that could be asked: fit for a dozen slots and streams of
+ * some dozen batches. */
 
 #include "tests/unit/scheduler-model.h"
 
 #include <string.h>
 
+/* Does any row of the batch lie in slot `index` of its epoch? */
+static bool lies_in(const struct scheduler_config *config, struct position position, uint64_t index) {
+        for (uint64_t row = position.row; row < position.row + position.rows; ++row)
+                if (row % config->samples / config->slot_rows == index)
+                        return true;
+        return false;
+}
+
 static uint32_t slots_of(const struct scheduler_config *config, struct position position) {
         uint32_t n = 0;
 
         for (uint64_t k = 0; k * config->slot_rows < config->samples; ++k)
-                n += k * config->slot_rows < position.row + position.rows &&
-                     (k + 1) * config->slot_rows > position.row;
+                n += lies_in(config, position, k);
         return n;
 }
 
@@ -34,17 +42,24 @@ uint32_t model_minimum(const struct scheduler_config *config, const struct posit
 
 bool model_covers(const struct model *model, const struct model_job *job, struct position position,
                   struct model_key key) {
-        uint64_t first = key.index * model->config.slot_rows, end = first + model->config.slot_rows;
-
         return key.seed == job->job.seed && key.epoch == position.epoch &&
-               first < position.row + position.rows && end > position.row;
+               lies_in(&model->config, position, key.index);
+}
+
+/* Is the epoch beyond the job's lookahead? */
+bool model_is_beyond(const struct model_job *job, uint32_t epoch) {
+        return (uint64_t)epoch > (uint64_t)job->epoch + job->job.lookahead;
+}
+
+bool model_is_parked(const struct model_job *job) {
+        return model_is_beyond(job, job->next.epoch);
 }
 
 /* Batches until `key` is used; the walk ends at the latest when its epoch does. */
 uint64_t model_distance(const struct model *model, const struct model_job *job, struct model_key key) {
         struct position position = job->next;
 
-        if (key.seed != job->job.seed)
+        if (key.seed != job->job.seed || model_is_beyond(job, key.epoch))
                 return MODEL_NEVER;
         for (uint64_t n = 0; position.epoch <= key.epoch; ++n) {
                 if (model_covers(model, job, position, key))
@@ -162,15 +177,19 @@ uint32_t model_count_ready(struct model *model, const struct model_job *job) {
         struct position position = job->next;
         uint32_t n = 0;
 
-        while (is_ready(model, job, position)) {
+        while (!model_is_beyond(job, position.epoch) && is_ready(model, job, position)) {
                 position = position_next(&job->job.plan, position);
                 ++n;
         }
         return n;
 }
 
+static bool may_go_on(const struct model_job *job) {
+        return job->n_held < job->job.max_held && !job->seeking && !model_is_parked(job);
+}
+
 bool model_within_minimum(const struct model *model, const struct model_job *job) {
-        return job->n_held < job->job.max_held && model_leased_with_next(model, job) <= job->minimum;
+        return may_go_on(job) && model_leased_with_next(model, job) <= job->minimum;
 }
 
 /* Would the job's next batch find room beside all slots that are leased, each counted once? */
@@ -199,7 +218,7 @@ static void choose_due_while_short(struct model *model) {
                 uint32_t leased = model_leased(model, &model->jobs[i]);
                 uint32_t more = demand_of(&model->jobs[i], leased) - leased;
 
-                kept[i] = used + more <= model_capacity(model);
+                kept[i] = may_go_on(&model->jobs[i]) && used + more <= model_capacity(model);
                 used += kept[i] ? more : 0;
         }
         for (uint32_t i = 0; i < model->n_jobs; ++i) {
@@ -232,7 +251,7 @@ void model_choose_due(struct model *model) {
                 uint64_t more = demand_of(job, model_leased_with_next(model, job)) -
                                 demand_of(job, model_leased(model, job));
 
-                job->due = job->n_held < job->job.max_held &&
+                job->due = may_go_on(job) &&
                            (more == 0 || demand + more + model->awaited <= model_capacity(model));
                 if (job->due)
                         demand += more;

@@ -8,10 +8,11 @@
 
 enum {
         MODEL_SLOTS_MAX = 16,
-        MODEL_JOBS_MAX = 6,
+        MODEL_JOBS_MAX = 8,
         MODEL_HELD_MAX = 6,
         MODEL_CHUNKS_MAX = 8,
         MODEL_ROWS_MAX = 8,
+        MODEL_BATCH_MAX = 20, /* rows */
 };
 
 #define MODEL_NEVER UINT64_MAX
@@ -25,12 +26,16 @@ struct model_key {
 struct model_held {
         uint64_t number;
         uint32_t n_slots;
-        uint32_t slots[MODEL_SLOTS_MAX];
+        uint32_t slots[MODEL_BATCH_MAX]; /* one per segment */
 };
 
 struct model_job {
         struct scheduler_job job;
         struct position next;
+        uint32_t epoch; /* of its last batch, or where it was sent */
+        bool seeking;   /* to (seek_epoch, seek_row), but there is no room yet */
+        uint32_t seek_epoch;
+        uint64_t seek_row;
         uint64_t number;
         uint32_t minimum;
         uint32_t n_held;
@@ -79,6 +84,8 @@ bool model_is_open(const struct model_slot *slot);
 uint32_t model_slot_leases(const struct model *model, uint32_t slot);
 uint64_t model_distance(const struct model *model, const struct model_job *job, struct model_key key);
 uint64_t model_use(const struct model *model, struct model_key key);
+bool model_is_beyond(const struct model_job *job, uint32_t epoch);
+bool model_is_parked(const struct model_job *job);
 struct model_slot *model_find(struct model *model, struct model_key key);
 bool model_covers(const struct model *model, const struct model_job *job, struct position position,
                   struct model_key key);

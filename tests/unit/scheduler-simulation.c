@@ -5,13 +5,18 @@
  * delivery is taken, idle workers get chunks, and then all that can be seen from outside is compared with the
  * model:
  *
- *   outcomes  every job gets exactly its batches in order, from READY slots that hold those rows, each
- * reported done once in this filling; a slot has one filling at a time, a row is with one worker at a time,
- *             the lowest that nobody has goes next; what is leased stays, what is in quarantine is not
- * touched; if no chunk is out and there is none, no job is left that could take a batch within its minimum;
- *             nobody waits for ever; in a steady run fills are delivered
- *   rules     who is admitted; who is granted a lease, and before whom; what is filled first; what is
- * evicted.
+ *   outcomes  every job gets exactly its batches in order, wherever it was sent, from READY slots that hold
+ *             those rows, each reported done once in this filling, and padding is told as such; it gets none
+ *             of an epoch that it has to ask for, and none while it waits to be sent elsewhere; a slot has
+ *             one filling at a time, a row is with one worker at a time, the lowest that nobody has goes
+ *             next; what is leased stays, what is in quarantine is not touched; if no chunk is out and there
+ *             is none, no job is left that could take a batch within its minimum; nobody waits for ever; in
+ *             a steady run fills are delivered
+ *   rules     who is admitted; who is granted a lease, and before whom; what is filled first, and for
+ *             somebody; what is evicted.
+ *
+ * Jobs have any rank, world size, batch size, tail and lookahead; often all ranks of a group come together,
+ * and share whole steps. They are sent on when they have had their epoch, or anywhere.
  *
  * Workers fail: chunks are lost or come back in parts, suspects go out alone, slots go into quarantine and
  * come back, until the ring is short of what its jobs were promised. Some jobs never give back all they hold.
@@ -25,13 +30,14 @@
 #include "daemon/scheduler-internal.h"
 #include "tests/unit/scheduler-model.h"
 
+#include <errno.h>
 #include <stdarg.h>
 #include <stdio.h>
 #include <string.h>
 
 enum {
-        PATIENCE_MAX = 300, /* chunks finished; the worst that the unbroken scheduler needed in 2 million
-                               events was 53 */
+        PATIENCE_MAX = 300, /* chunks finished; the worst that the unbroken scheduler needed in 12 million
+                               events was 44 */
 };
 
 struct simulation {
@@ -44,7 +50,9 @@ struct simulation {
         uint32_t next_id;
         uint64_t now;
         uint64_t patience; /* chunks finished without a delivery, while a due batch waits in a short ring */
-        struct scheduler_job awaited;      /* while model.awaited is not 0 */
+        struct scheduler_job group;        /* the last job that was drawn; its next ranks may follow */
+        struct scheduler_job awaited;      /* while model.awaited is not 0, unless it is `seeker` */
+        uint32_t seeker;                   /* the job whose seek waits for room, or 0 */
         struct scheduler_counters counted; /* steady: at the end of the warm-up */
 };
 
@@ -91,30 +99,44 @@ static struct model_job *find_job(struct model *model, uint32_t id) {
         return NULL;
 }
 
+/* Are the segment's rows the batch's rows from `row` on? */
+static void check_segment(struct simulation *sim, const struct model_job *job,
+                          const struct scheduler_segment *segment, uint64_t row) {
+        const struct scheduler_config *config = &sim->model.config;
+        const struct model_slot *slot = &sim->model.slots[segment->slot];
+
+        if (slot->state != SCHEDULER_SLOT_READY)
+                breach(sim, "job %u was given slot %u, which is not READY", job->job.id, segment->slot);
+        if (slot->key.seed != job->job.seed || slot->key.epoch != job->next.epoch || segment->rows == 0 ||
+            segment->first + segment->rows > slot->rows) {
+                breach(sim, "job %u was given something else", job->job.id);
+                return;
+        }
+        for (uint32_t j = segment->first; j < segment->first + segment->rows; ++j, ++row) {
+                if (slot->key.index * config->slot_rows + j != row % config->samples)
+                        breach(sim, "job %u was given another row than %llu", job->job.id,
+                               (unsigned long long)row);
+                if (segment->padding != (row >= config->samples))
+                        breach(sim, "job %u was told wrongly whether row %llu is padding", job->job.id,
+                               (unsigned long long)row);
+                if (slot->row[j] != MODEL_ROW_DONE)
+                        breach(sim, "job %u was given row %u of slot %u, which nobody reported done",
+                               job->job.id, j, segment->slot);
+        }
+}
+
 static void check_segments(struct simulation *sim, const struct model_job *job,
                            const struct scheduler_delivery *delivery) {
         uint64_t row = delivery->position.row;
 
         for (uint32_t i = 0; i < delivery->n_segments; ++i) {
-                const struct scheduler_segment *segment = &delivery->segments[i];
-                const struct model_slot *slot = &sim->model.slots[segment->slot];
-
-                if (slot->state != SCHEDULER_SLOT_READY)
-                        breach(sim, "job %u was given slot %u, which is not READY", job->job.id,
-                               segment->slot);
-                if (slot->key.seed != job->job.seed || slot->key.epoch != delivery->position.epoch ||
-                    slot->key.index * sim->model.config.slot_rows + segment->first != row ||
-                    segment->rows == 0 || segment->first + segment->rows > slot->rows)
-                        breach(sim, "job %u was given other rows than %llu ...", job->job.id,
-                               (unsigned long long)row);
-                for (uint32_t j = segment->first; j < segment->first + segment->rows; ++j)
-                        if (slot->row[j % MODEL_ROWS_MAX] != MODEL_ROW_DONE)
-                                breach(sim, "job %u was given row %u of slot %u, which nobody reported done",
-                                       job->job.id, j, segment->slot);
-                row += segment->rows;
+                check_segment(sim, job, &delivery->segments[i], row);
+                row += delivery->segments[i].rows;
         }
         if (row != delivery->position.row + delivery->position.rows)
                 breach(sim, "job %u was not given the whole batch", job->job.id);
+        if (delivery->n_segments > position_segments(&job->job.plan, sim->model.config.slot_rows))
+                breach(sim, "job %u: a batch in %u segments", job->job.id, delivery->n_segments);
 }
 
 static void check_turn(struct simulation *sim, const struct model_job *job) {
@@ -139,6 +161,8 @@ static void take_delivery(struct simulation *sim, const struct scheduler_deliver
                 breach(sim, "job %u got another batch than its next", delivery->job);
                 return;
         }
+        if (model_is_parked(job) || job->seeking)
+                breach(sim, "job %u got a batch that it has not asked for", job->job.id);
         if (job->n_held >= job->job.max_held) {
                 breach(sim, "job %u got more batches than it may hold", delivery->job);
                 return;
@@ -152,6 +176,7 @@ static void take_delivery(struct simulation *sim, const struct scheduler_deliver
                 held->slots[held->n_slots++] = delivery->segments[i].slot;
                 ++job->leases[delivery->segments[i].slot];
         }
+        job->epoch = job->next.epoch;
         job->next = position_next(&job->job.plan, job->next);
         job->patience = 0;
         model_wait(&sim->model, job);
@@ -190,7 +215,7 @@ static bool has_work(struct model *model, const struct model_job *job, bool to_b
 static bool all_begun(struct model *model, const struct model_job *job, uint64_t use) {
         struct position position = job->next;
 
-        for (uint64_t n = !job->due; n < use; ++n) {
+        for (uint64_t n = !job->due; n < use && !model_is_beyond(job, position.epoch); ++n) {
                 for (uint64_t k = 0; k * model->config.slot_rows < model->config.samples; ++k) {
                         struct model_key key = {job->job.seed, position.epoch, k};
 
@@ -425,66 +450,183 @@ static void end_chunk(struct simulation *sim, uint32_t i, enum chunk_end how) {
 
 /* ---- jobs ---- */
 
-static struct scheduler_job draw_job(struct simulation *sim) {
+static void draw_plan(struct simulation *sim, struct position_plan *plan) {
         const struct scheduler_config *config = &sim->model.config;
-        struct scheduler_job job = {.id = ++sim->next_id, .seed = between(sim, 1, chance(sim, 3) ? 3 : 1)};
 
-        job.plan = (struct position_plan){.samples = config->samples, .world_size = 1};
-        job.plan.last_batch = chance(sim, 2) ? LAST_BATCH_SHORT : LAST_BATCH_DROP;
-        job.plan.batch_size = chance(sim, 2) ? config->slot_rows : between(sim, 1, config->slot_rows * 5 / 2);
-        if (job.plan.batch_size > config->samples)
-                job.plan.last_batch = LAST_BATCH_SHORT;
-        if (!sim->options->steady && chance(sim, 3)) {
-                job.start_epoch = between(sim, 0, 2);
-                job.start_row = between(sim, 0, (uint32_t)config->samples - 1);
-                if (chance(sim, 2))
-                        job.start_row -= job.start_row % config->slot_rows;
+        *plan = (struct position_plan){.samples = config->samples};
+        plan->world_size = chance(sim, 2) ? 1 : between(sim, 2, 4);
+        plan->rank = chance(sim, 3) ? between(sim, 0, plan->world_size - 1) : 0;
+        plan->last_batch = (enum last_batch)between(sim, LAST_BATCH_SHORT, LAST_BATCH_PAD);
+        plan->batch_size = chance(sim, 2) ? config->slot_rows : between(sim, 1, config->slot_rows * 5 / 2);
+        if (plan->last_batch == LAST_BATCH_DROP && plan->world_size * plan->batch_size > config->samples)
+                plan->last_batch = LAST_BATCH_SHORT;
+}
+
+/* Any place; often the beginning of a slot. */
+static void draw_place(struct simulation *sim, uint32_t least, uint32_t most, uint32_t *epoch,
+                       uint64_t *row) {
+        *epoch = between(sim, least, most);
+        *row = between(sim, 0, (uint32_t)sim->model.config.samples - 1);
+        if (chance(sim, 2))
+                *row -= *row % sim->model.config.slot_rows;
+}
+
+static bool has_ranks_left(const struct simulation *sim) {
+        return sim->group.plan.rank + 1 < sim->group.plan.world_size;
+}
+
+static struct scheduler_job draw_job(struct simulation *sim) {
+        static const uint32_t lookaheads[] = {0, 1, 2, UINT32_MAX};
+        struct scheduler_job job = sim->group;
+
+        job.id = ++sim->next_id;
+        if (has_ranks_left(sim) && !chance(sim, 8)) {
+                ++job.plan.rank;
+        } else {
+                job = (struct scheduler_job){.id = job.id, .seed = between(sim, 1, chance(sim, 3) ? 3 : 1)};
+                draw_plan(sim, &job.plan);
+                if (!sim->options->steady && chance(sim, 3))
+                        draw_place(sim, 0, 2, &job.start_epoch, &job.start_row);
+                job.lookahead = lookaheads[between(sim, 0, 3)];
         }
         job.max_held = between(sim, 1, MODEL_HELD_MAX);
+        sim->group = job;
         return job;
 }
 
-/* Rule 2 as DESIGN tells it, with the wait for what others hold beyond their minimum. */
-static int expected_admission(const struct simulation *sim, uint32_t minimum) {
-        uint64_t entitled = minimum;
+/* Rule 2 as DESIGN tells it, with the wait for what others hold beyond their minimum. `self`: a job that is
+ * there already and is sent to where it needs `minimum`; NULL: a new one. `ahead`: slots that are waited for.
+ */
+static int expected_admission(const struct simulation *sim, const struct model_job *self, uint32_t minimum,
+                              uint32_t ahead) {
+        uint64_t entitled = minimum + ahead, demand = entitled;
 
-        for (uint32_t i = 0; i < sim->model.n_jobs; ++i)
-                entitled += sim->model.jobs[i].minimum;
+        if (self && minimum <= self->minimum)
+                return 0;
+        if (self && model_leased(&sim->model, self) > minimum)
+                demand = model_leased(&sim->model, self) + ahead;
+        for (const struct model_job *job = sim->model.jobs; job < sim->model.jobs + sim->model.n_jobs;
+             ++job) {
+                uint32_t leased = model_leased(&sim->model, job);
+
+                if (job == self)
+                        continue;
+                entitled += job->minimum;
+                demand += leased > job->minimum ? leased : job->minimum;
+        }
         if (entitled > model_capacity(&sim->model))
                 return SCHEDULER_E_FULL;
-        return model_demand(&sim->model) + minimum > model_capacity(&sim->model) ? SCHEDULER_E_LATER : 0;
+        return demand > model_capacity(&sim->model) ? SCHEDULER_E_LATER : 0;
 }
 
-/* A job that has to wait is announced, or gives up. */
-static void set_awaited(struct simulation *sim, uint32_t slots) {
+/* A job that has to wait is announced; one that comes may also give up. */
+static void set_awaited(struct simulation *sim, uint32_t slots, uint32_t seeker) {
         scheduler_set_awaited(sim->scheduler, slots);
         sim->model.awaited = slots;
+        sim->seeker = seeker;
 }
 
-static void attach(struct simulation *sim) {
+static int attach(struct simulation *sim) {
         struct scheduler_job job = sim->model.awaited > 0 ? sim->awaited : draw_job(sim);
         uint32_t minimum = model_minimum(&sim->model.config, &job.plan, job.start_row);
+        int expected = expected_admission(sim, NULL, minimum, 0), r;
         struct model_job *its;
-        int r;
 
-        if (sim->model.n_jobs == MODEL_JOBS_MAX)
-                return;
         /* With the rules broken on purpose, what can never run is still not let in: it would prove nothing.
          */
         if (sim->options->outcomes_only && minimum > sim->model.config.slots)
-                return;
+                return SCHEDULER_E_FULL;
         r = scheduler_attach(sim->scheduler, &job, ++sim->now, NULL);
-        if (!sim->options->outcomes_only && r != expected_admission(sim, minimum))
-                breach(sim, "rule 2: attach gave %d instead of %d", r, expected_admission(sim, minimum));
+        if (!sim->options->outcomes_only && r != expected)
+                breach(sim, "rule 2: attach gave %d instead of %d", r, expected);
         sim->awaited = job;
-        set_awaited(sim, r == SCHEDULER_E_LATER && !chance(sim, 8) ? minimum : 0);
+        set_awaited(sim, r == SCHEDULER_E_LATER && !chance(sim, 8) ? minimum : 0, 0);
         if (r != 0)
-                return;
+                return r;
         its = &sim->model.jobs[sim->model.n_jobs++];
         *its = (struct model_job){.job = job, .minimum = minimum};
         its->next = position_first(&job.plan, job.start_epoch, job.start_row);
+        its->epoch = its->next.epoch;
         its->laziness = chance(sim, 2) ? 0 : between(sim, 1, 4);
         its->tenacious = !sim->options->steady && job.max_held > 1 && chance(sim, 2);
+        return 0;
+}
+
+/* A job, and often those of the other ranks. */
+static void attach_group(struct simulation *sim) {
+        while (sim->model.n_jobs < MODEL_JOBS_MAX && attach(sim) == 0 && has_ranks_left(sim) &&
+               !chance(sim, 8))
+                ;
+}
+
+/* The seek was successful. */
+static void move(struct simulation *sim, struct model_job *job, uint32_t minimum) {
+        ++sim->result->seeks;
+        job->minimum = minimum;
+        job->next = position_first(&job->job.plan, job->seek_epoch, job->seek_row);
+        job->epoch = job->next.epoch;
+        job->patience = 0;
+        model_wait(&sim->model, job);
+        give_up_unwanted(sim);
+}
+
+/* To where its seek_epoch and seek_row say. */
+static void seek(struct simulation *sim, struct model_job *job) {
+        uint32_t minimum = model_minimum(&sim->model.config, &job->job.plan, job->seek_row);
+        uint32_t ahead = job->job.id == sim->seeker ? 0 : sim->model.awaited;
+        int expected, r;
+
+        if (job->n_held > 0 && minimum < job->minimum)
+                minimum = job->minimum;
+        expected = expected_admission(sim, job, minimum, ahead);
+        if (expected == SCHEDULER_E_LATER && ahead > 0)
+                return; /* there is one place to wait */
+        if (sim->options->outcomes_only && minimum > sim->model.config.slots)
+                return;
+        r = scheduler_seek(sim->scheduler, job->job.id, job->seek_epoch, job->seek_row, ahead, ++sim->now,
+                           NULL);
+        if (!sim->options->outcomes_only && r != expected)
+                breach(sim, "rule 2: seek gave %d instead of %d", r, expected);
+        sim->result->waits += r == SCHEDULER_E_LATER && !job->seeking;
+        job->seeking = r == SCHEDULER_E_LATER;
+        if (r == SCHEDULER_E_LATER)
+                set_awaited(sim, minimum, job->job.id);
+        else if (job->job.id == sim->seeker)
+                set_awaited(sim, 0, 0);
+        if (r == 0)
+                move(sim, job, minimum);
+}
+
+static void seek_on(struct simulation *sim, struct model_job *job) {
+        job->seek_epoch = job->next.epoch;
+        job->seek_row = 0;
+        seek(sim, job);
+}
+
+/* Those who have had their epoch ask for the next, mostly; others go anywhere. */
+static void seek_somewhere(struct simulation *sim) {
+        struct model_job *job = &sim->model.jobs[between(sim, 0, sim->model.n_jobs - 1)];
+
+        for (uint32_t i = 0; i < sim->model.n_jobs && !model_is_parked(job); ++i)
+                if (model_is_parked(&sim->model.jobs[i]) && chance(sim, 2))
+                        job = &sim->model.jobs[i];
+        if (job->seeking)
+                return;
+        if (model_is_parked(job) && !chance(sim, 8)) {
+                seek_on(sim, job);
+        } else if (chance(sim, 2)) {
+                draw_place(sim, job->epoch > 0 ? job->epoch - 1 : 0, job->epoch + 2, &job->seek_epoch,
+                           &job->seek_row);
+                seek(sim, job);
+        }
+}
+
+/* Somebody comes, or who waits for room tries again. */
+static void come(struct simulation *sim) {
+        if (sim->seeker)
+                seek(sim, find_job(&sim->model, sim->seeker));
+        else
+                attach_group(sim);
 }
 
 static void detach(struct simulation *sim) {
@@ -492,6 +634,8 @@ static void detach(struct simulation *sim) {
 
         if (scheduler_detach(sim->scheduler, job->job.id) != 0)
                 breach(sim, "an attached job is unknown");
+        if (job->job.id == sim->seeker)
+                set_awaited(sim, 0, 0);
         model_wait(&sim->model, job);
         --sim->model.n_jobs;
         give_up_unwanted(sim);
@@ -522,6 +666,16 @@ static void release_some(struct simulation *sim) {
 
                 if (job->n_held > job->tenacious && (job->laziness == 0 || chance(sim, 2 * job->laziness)))
                         release(sim, job);
+        }
+}
+
+static void seek_some(struct simulation *sim) {
+        for (uint32_t i = 0; i < sim->model.n_jobs; ++i) {
+                struct model_job *job = &sim->model.jobs[i];
+
+                if (model_is_parked(job) && !job->seeking &&
+                    (job->laziness == 0 || chance(sim, 2 * job->laziness)))
+                        seek_on(sim, job);
         }
 }
 
@@ -572,8 +726,14 @@ static void talk_nonsense(struct simulation *sim) {
             scheduler_chunk_done(sim->scheduler, 0, 0, sim->model.config.slot_rows + 1) !=
                     SCHEDULER_E_UNKNOWN ||
             scheduler_chunk_lost(sim->scheduler, sim->model.config.slots, 0, 1) != SCHEDULER_E_UNKNOWN ||
-            scheduler_slot_quarantine(sim->scheduler, sim->model.config.slots) != SCHEDULER_E_UNKNOWN)
+            scheduler_slot_quarantine(sim->scheduler, sim->model.config.slots) != SCHEDULER_E_UNKNOWN ||
+            scheduler_seek(sim->scheduler, sim->next_id + 1, 0, 0, 0, ++sim->now, NULL) !=
+                    SCHEDULER_E_UNKNOWN)
                 breach(sim, "nonsense was accepted");
+        if (job && !job->seeking &&
+            scheduler_seek(sim->scheduler, job->job.id, 0, sim->model.config.samples, 0, ++sim->now, NULL) !=
+                    -EINVAL)
+                breach(sim, "a job was sent beyond the epoch");
         if (sim->model.n_chunks > 0 &&
             scheduler_chunk_split(sim->scheduler, chunk->slot, chunk->first, chunk->rows, chunk->rows,
                                   false) != SCHEDULER_E_UNKNOWN)
@@ -613,11 +773,15 @@ static void check_views(struct simulation *sim) {
 
                 if (scheduler_view_job(sim->scheduler, job->job.id, &view) != 0 || view.held != job->n_held ||
                     view.leased != model_leased(&sim->model, job) || view.batches != job->number ||
-                    view.ready != model_count_ready(&sim->model, job))
+                    view.ready != model_count_ready(&sim->model, job) || view.parked != model_is_parked(job))
                         breach(sim, "job %u is not what it should be", job->job.id);
-                if (!sim->options->outcomes_only &&
-                    view.waiting != (job->due && !model_is_ready(&sim->model, job)))
+                if (sim->options->outcomes_only)
+                        continue;
+                if (view.waiting != (job->due && !model_is_ready(&sim->model, job)))
                         breach(sim, "job %u: waiting is %d", job->job.id, view.waiting);
+                if (view.minimum != job->minimum)
+                        breach(sim, "rule 1: job %u needs %u slots, not %u", job->job.id, job->minimum,
+                               view.minimum);
         }
 }
 
@@ -660,7 +824,7 @@ static void random_event(struct simulation *sim) {
         uint32_t dice = between(sim, 0, 99);
 
         if (dice < 3)
-                attach(sim);
+                come(sim);
         else if (dice < 5 && sim->model.n_jobs > 0)
                 detach(sim);
         else if (dice < 8)
@@ -669,15 +833,19 @@ static void random_event(struct simulation *sim) {
                 release_some(sim);
         else if (dice < 45)
                 end_quarantine(sim);
+        else if (dice < 52 && sim->model.n_jobs > 0)
+                seek_somewhere(sim);
         else if (sim->model.n_chunks > 0)
                 fail_or_finish(sim);
 }
 
-/* Bound by the workers: jobs release between any two chunks, the lazy ones less often. */
+/* Bound by the workers: jobs release, and ask for their next epoch, between any two chunks, the lazy ones
+ * less often. */
 static void steady_event(struct simulation *sim) {
-        if (sim->result->events % 2 == 0)
+        if (sim->result->events % 2 == 0) {
                 release_some(sim);
-        else if (sim->model.n_chunks > 0)
+                seek_some(sim);
+        } else if (sim->model.n_chunks > 0)
                 end_chunk(sim, between(sim, 0, sim->model.n_chunks - 1), CHUNK_DONE);
 }
 
@@ -686,7 +854,7 @@ static void begin(struct simulation *sim) {
 
         config->slots = between(sim, 2, 12);
         config->slot_rows = between(sim, 1, 8);
-        config->samples = between(sim, 1, config->slot_rows * 10);
+        config->samples = between(sim, 1, config->slot_rows * (chance(sim, 4) ? 1 : 10));
         sim->workers = between(sim, 1, 4);
         if (scheduler_new(&sim->scheduler, config) < 0) {
                 breach(sim, "no scheduler");
@@ -696,7 +864,7 @@ static void begin(struct simulation *sim) {
         if (!sim->options->steady && chance(sim, 3))
                 chunks_init(sim->scheduler, between(sim, 1, 4));
         for (uint32_t i = 0; sim->options->steady && i < MODEL_JOBS_MAX; ++i)
-                attach(sim);
+                attach_group(sim);
 }
 
 static void finish(struct simulation *sim) {

@@ -53,6 +53,8 @@ static struct simulation_result live(struct lives lives) {
                 sum.evictions += one.evictions;
                 sum.splits += one.splits;
                 sum.quarantines += one.quarantines;
+                sum.seeks += one.seeks;
+                sum.waits += one.waits;
                 sum.short_deliveries += one.short_deliveries;
                 sum.filled += one.filled;
                 sum.undelivered += one.undelivered;
@@ -76,13 +78,14 @@ START_TEST(test_random_lives) {
         struct simulation_result result = live((struct lives){1, n, 0, 1000, false, false});
 
         tell("random lives", &result);
-        printf("# random lives: %u chunks came back in parts, %u slots went into quarantine, %u deliveries "
-               "in "
-               "a ring that was short\n",
-               result.splits, result.quarantines, result.short_deliveries);
+        printf("# random lives: %u seeks, %u more had to wait; %u chunks came back in parts\n", result.seeks,
+               result.waits, result.splits);
+        printf("# random lives: %u slots went into quarantine, %u deliveries in a ring that was short\n",
+               result.quarantines, result.short_deliveries);
         ck_assert_str_eq(result.breach, "");
         ck_assert_uint_ge(result.events, n * 750);
         ck_assert_uint_ge(result.deliveries, result.events / 10);
+        ck_assert_uint_ge(result.seeks, result.events / 100);
 }
 END_TEST
 
@@ -132,29 +135,40 @@ END_TEST
 
 /* ---- rule 1 ---- */
 
-static void check_minimum(uint32_t slot_rows, uint64_t samples, uint32_t batch, enum last_batch last_batch) {
-        struct scheduler_config config = {.slots = 8, .slot_rows = slot_rows, .samples = samples};
-        struct position_plan plan = {.samples = samples, .batch_size = batch, .world_size = 1};
-
-        plan.last_batch = last_batch;
-        for (uint64_t row = 0; row < samples; ++row) {
-                uint32_t truth = model_minimum(&config, &plan, row);
-                uint32_t minimum = scheduler_minimum(&config, &plan, row);
+/* Of every start row. */
+static void check_minimum(const struct scheduler_config *config, const struct position_plan *plan) {
+        if (position_check(plan, 0, NULL) < 0)
+                return; /* DROP with too few samples */
+        for (uint64_t row = 0; row < config->samples; ++row) {
+                uint32_t truth = model_minimum(config, plan, row);
+                uint32_t minimum = scheduler_minimum(config, plan, row);
 
                 if (minimum != truth)
-                        ck_abort_msg("S %u N %u b %u row %u: %u slots, not %u", slot_rows, (unsigned)samples,
-                                     batch, (unsigned)row, truth, minimum);
+                        ck_abort_msg("S %u N %u b %u rank %u/%u tail %d row %u: %u slots, not %u",
+                                     config->slot_rows, (unsigned)config->samples, plan->batch_size,
+                                     plan->rank, plan->world_size, plan->last_batch, (unsigned)row, truth,
+                                     minimum);
         }
 }
 
-START_TEST(test_minimum) {
-        for (uint32_t slot_rows = 1; slot_rows <= 7; ++slot_rows)
-                for (uint64_t samples = 1; samples <= 33; samples += samples < 9 ? 1 : 4)
-                        for (uint32_t batch = 1; batch <= 17; ++batch) {
-                                check_minimum(slot_rows, samples, batch, LAST_BATCH_SHORT);
-                                if (batch <= samples)
-                                        check_minimum(slot_rows, samples, batch, LAST_BATCH_DROP);
+static void check_minimums(const struct scheduler_config *config, uint32_t batch) {
+        struct position_plan plan = {.samples = config->samples, .batch_size = batch};
+
+        for (int tail = LAST_BATCH_SHORT; tail <= LAST_BATCH_PAD; ++tail)
+                for (plan.world_size = 1; plan.world_size <= 4; ++plan.world_size)
+                        for (plan.rank = 0; plan.rank < plan.world_size; ++plan.rank) {
+                                plan.last_batch = (enum last_batch)tail;
+                                check_minimum(config, &plan);
                         }
+}
+
+START_TEST(test_minimum) {
+        struct scheduler_config config = {.slots = 8};
+
+        for (config.slot_rows = 1; config.slot_rows <= 7; config.slot_rows += config.slot_rows < 4 ? 1 : 3)
+                for (config.samples = 1; config.samples <= 33; config.samples += config.samples < 9 ? 1 : 6)
+                        for (uint32_t batch = 1; batch <= 17; batch += batch < 9 ? 1 : 3)
+                                check_minimums(&config, batch);
 }
 END_TEST
 
@@ -188,7 +202,7 @@ enum {
 };
 
 static struct scheduler_job plain_job(uint32_t id, uint64_t seed, uint64_t samples, uint32_t batch) {
-        struct scheduler_job job = {.id = id, .seed = seed, .max_held = 2};
+        struct scheduler_job job = {.id = id, .seed = seed, .max_held = 2, .lookahead = UINT32_MAX};
 
         job.plan = (struct position_plan){.samples = samples, .batch_size = batch, .world_size = 1};
         job.plan.last_batch = LAST_BATCH_SHORT;
@@ -301,6 +315,228 @@ START_TEST(test_epoch_border) {
                 ck_assert_uint_eq(delivery.n_segments, 1);
         }
         ck_assert(!scheduler_next_delivery(scheduler, 0, &delivery));
+        scheduler_free(scheduler);
+}
+END_TEST
+
+/* All that workers could do is done. */
+static void fill(struct scheduler *scheduler) {
+        struct scheduler_chunk chunk;
+
+        while (scheduler_next_chunk(scheduler, 64, 1, &chunk))
+                must(scheduler_chunk_done(scheduler, chunk.slot, chunk.first, chunk.rows) == 0);
+}
+
+/* The job's next batch comes at once: it begins at (epoch, row). */
+static void expect_batch(struct scheduler *scheduler, uint64_t number, uint32_t epoch, uint64_t row) {
+        struct scheduler_delivery delivery;
+
+        fill(scheduler);
+        ck_assert(scheduler_next_delivery(scheduler, 0, &delivery));
+        ck_assert_uint_eq(delivery.number, number);
+        ck_assert_uint_eq(delivery.position.epoch, epoch);
+        ck_assert_uint_eq(delivery.position.row, row);
+}
+
+static void expect_nothing(struct scheduler *scheduler) {
+        struct scheduler_delivery delivery;
+
+        fill(scheduler);
+        ck_assert(!scheduler_next_delivery(scheduler, 0, &delivery));
+}
+
+/* Without lookahead an epoch is all that is prepared and given; a seek opens the next. */
+START_TEST(test_parked) {
+        struct scheduler *scheduler = ring(8, 4, 10);
+        struct scheduler_job job = plain_job(1, 0, 10, 4);
+        struct scheduler_counters counters;
+        struct scheduler_job_view view;
+
+        job.lookahead = 0;
+        job.max_held = 8;
+        ck_assert_int_eq(scheduler_attach(scheduler, &job, 0, NULL), 0);
+        for (uint64_t i = 0; i < 3; ++i)
+                expect_batch(scheduler, i, 0, 4 * i);
+        expect_nothing(scheduler);
+        scheduler_view_job(scheduler, 1, &view);
+        ck_assert(view.parked && !view.waiting);
+        ck_assert_uint_eq(view.ready, 0);
+        scheduler_counters(scheduler, &counters);
+        ck_assert_uint_eq(counters.rows_prepared, 10);
+
+        ck_assert_int_eq(scheduler_seek(scheduler, 1, 1, 0, 0, 0, NULL), 0);
+        scheduler_view_job(scheduler, 1, &view);
+        ck_assert(!view.parked);
+        expect_batch(scheduler, 3, 1, 0);
+        scheduler_view_job(scheduler, 1, &view);
+        ck_assert_uint_eq(view.held, 4);
+        scheduler_free(scheduler);
+}
+END_TEST
+
+/* With a lookahead of one the next epoch is prepared from the first batch of this one on, but no later one.
+ */
+START_TEST(test_lookahead) {
+        struct scheduler *scheduler = ring(16, 4, 10);
+        struct scheduler_job job = plain_job(1, 0, 10, 4);
+        struct scheduler_counters counters;
+
+        job.lookahead = 1;
+        ck_assert_int_eq(scheduler_attach(scheduler, &job, 0, NULL), 0);
+        for (uint64_t i = 0; i < 9; ++i) {
+                expect_batch(scheduler, i, (uint32_t)i / 3, i % 3 * 4);
+                ck_assert_int_eq(scheduler_release(scheduler, 1, i, 0), 0);
+                fill(scheduler);
+                scheduler_counters(scheduler, &counters);
+                ck_assert_uint_eq(counters.rows_prepared, (i / 3 + 2) * 10);
+        }
+        scheduler_free(scheduler);
+}
+END_TEST
+
+START_TEST(test_seek) {
+        struct scheduler *scheduler = ring(8, 4, 100);
+        struct scheduler_job job = plain_job(1, 0, 100, 4);
+        struct fault fault;
+
+        ck_assert_int_eq(scheduler_attach(scheduler, &job, 0, NULL), 0);
+        expect_batch(scheduler, 0, 0, 0);
+        ck_assert_int_eq(scheduler_seek(scheduler, 2, 0, 0, 0, 0, &fault), SCHEDULER_E_UNKNOWN);
+        ck_assert_int_eq(scheduler_seek(scheduler, 1, 0, 100, 0, 0, &fault), -EINVAL);
+        ck_assert_ptr_nonnull(strstr(fault.text, "start_row"));
+        ck_assert_int_eq(scheduler_seek(scheduler, 1, SCHEDULER_EPOCH_MAX + 1, 0, 0, 0, &fault), -EINVAL);
+        ck_assert_int_eq(scheduler_seek(scheduler, 1, 7, 40, 0, 0, &fault), 0);
+        expect_batch(scheduler, 1, 7, 40);
+        ck_assert_int_eq(scheduler_seek(scheduler, 1, 0, 50, 0, 0, &fault), 0); /* back, unaligned */
+        expect_nothing(scheduler);                                              /* it may hold two */
+        ck_assert_int_eq(scheduler_release(scheduler, 1, 0, 0), 0);
+        expect_batch(scheduler, 2, 0, 50);
+        ck_assert_int_eq(scheduler_release(scheduler, 1, 1, 0), 0);
+        expect_batch(scheduler, 3, 0, 54);
+        scheduler_free(scheduler);
+}
+END_TEST
+
+static uint32_t minimum_of(const struct scheduler *scheduler, uint32_t job) {
+        struct scheduler_job_view view;
+
+        must(scheduler_view_job(scheduler, job, &view) == 0);
+        return view.minimum;
+}
+
+/* Two jobs of two streams have all they may hold: one batch and `most`. */
+static struct scheduler *full_ring(uint32_t slots, uint32_t most) {
+        struct scheduler *scheduler = ring(slots, 4, 100);
+        struct scheduler_job job = plain_job(1, 1, 100, 4);
+        struct scheduler_delivery delivery;
+
+        job.max_held = 1;
+        must(scheduler_attach(scheduler, &job, 0, NULL) == 0);
+        job = plain_job(2, 2, 100, 4);
+        job.max_held = most;
+        must(scheduler_attach(scheduler, &job, 0, NULL) == 0);
+        for (uint32_t i = 0; i < 1 + most; ++i) {
+                fill(scheduler);
+                must(scheduler_next_delivery(scheduler, 0, &delivery));
+        }
+        return scheduler;
+}
+
+/* An unaligned row needs more slots, which others hold: the job waits, and gets nothing. */
+START_TEST(test_seek_waits) {
+        struct scheduler *scheduler = full_ring(6, 4);
+        struct fault fault;
+
+        ck_assert_int_eq(scheduler_seek(scheduler, 1, 0, 42, 0, 0, &fault), SCHEDULER_E_LATER);
+        ck_assert_ptr_nonnull(strstr(fault.text, "needs 4 slots"));
+        scheduler_set_awaited(scheduler, 4);
+        ck_assert_int_eq(scheduler_release(scheduler, 1, 0, 0), 0);
+        expect_nothing(scheduler);
+        ck_assert_int_eq(scheduler_release(scheduler, 2, 0, 0), 0);
+        expect_nothing(scheduler);
+        ck_assert_int_eq(scheduler_seek(scheduler, 1, 0, 42, 0, 0, &fault), SCHEDULER_E_LATER);
+        ck_assert_int_eq(scheduler_release(scheduler, 2, 1, 0), 0);
+        ck_assert_int_eq(scheduler_seek(scheduler, 1, 0, 42, 1, 0, &fault), SCHEDULER_E_FULL);
+        ck_assert_int_eq(scheduler_seek(scheduler, 1, 0, 42, 0, 0, &fault), 0);
+        scheduler_set_awaited(scheduler, 0);
+        ck_assert_uint_eq(minimum_of(scheduler, 1), 4);
+        expect_batch(scheduler, 1, 0, 42);
+        ck_assert_int_eq(scheduler_detach(scheduler, 2), 0);
+        /* it may keep that until it has the next, so that it is still entitled to as many */
+        ck_assert_int_eq(scheduler_seek(scheduler, 1, 3, 0, 0, 0, &fault), 0);
+        ck_assert_uint_eq(minimum_of(scheduler, 1), 4);
+        ck_assert_int_eq(scheduler_release(scheduler, 1, 1, 0), 0);
+        ck_assert_int_eq(scheduler_seek(scheduler, 1, 3, 0, 0, 0, &fault), 0);
+        ck_assert_uint_eq(minimum_of(scheduler, 1), 2);
+        expect_batch(scheduler, 2, 3, 0);
+        scheduler_free(scheduler);
+}
+END_TEST
+
+/* More than the ring has beside what others are entitled to: the job stays and goes on where it was. */
+START_TEST(test_seek_refused) {
+        struct scheduler *scheduler = full_ring(5, 2);
+        struct fault fault;
+
+        ck_assert_int_eq(scheduler_seek(scheduler, 1, 0, 42, 0, 0, &fault), SCHEDULER_E_FULL);
+        ck_assert_ptr_nonnull(strstr(fault.text, "needs 4 slots"));
+        ck_assert_ptr_nonnull(strstr(fault.text, "2 of 5"));
+        ck_assert_uint_eq(minimum_of(scheduler, 1), 2);
+        ck_assert_int_eq(scheduler_release(scheduler, 1, 0, 0), 0);
+        expect_batch(scheduler, 1, 0, 4);
+        scheduler_free(scheduler);
+}
+END_TEST
+
+/* Seven rows of three: each slot several times, leased once it is, free again once all of it is back. */
+START_TEST(test_padding) {
+        static const struct {
+                uint32_t first, rows;
+                bool padding;
+        } expected[] = {{0, 2, false}, {0, 1, false}, {0, 2, true}, {0, 1, true}, {0, 1, true}};
+        struct scheduler *scheduler = ring(4, 2, 3);
+        struct scheduler_job job = plain_job(1, 0, 3, 7);
+        struct scheduler_delivery delivery;
+        struct scheduler_job_view view;
+
+        job.plan.last_batch = LAST_BATCH_PAD;
+        ck_assert_int_eq(scheduler_attach(scheduler, &job, 0, NULL), 0);
+        ck_assert_uint_eq(minimum_of(scheduler, 1), 4);
+        fill(scheduler);
+        ck_assert(scheduler_next_delivery(scheduler, 0, &delivery));
+        ck_assert_uint_eq(delivery.n_segments, 5);
+        for (uint32_t i = 0; i < 5; ++i) {
+                ck_assert_uint_eq(delivery.segments[i].first, expected[i].first);
+                ck_assert_uint_eq(delivery.segments[i].rows, expected[i].rows);
+                ck_assert_int_eq(delivery.segments[i].padding, expected[i].padding);
+                ck_assert_uint_eq(delivery.segments[i].slot, delivery.segments[i % 2].slot);
+        }
+        scheduler_view_job(scheduler, 1, &view);
+        ck_assert_uint_eq(view.leased, 2);
+        ck_assert_int_eq(scheduler_release(scheduler, 1, 0, 0), 0);
+        scheduler_view_job(scheduler, 1, &view);
+        ck_assert_uint_eq(view.leased, 0);
+        scheduler_free(scheduler);
+}
+END_TEST
+
+/* Two jobs so far apart that the batches between them leave 64 bits: the slot of the one is what the other
+ * uses last, and looking for it ends. */
+START_TEST(test_far_apart) {
+        struct scheduler *scheduler = ring(4, 1, POSITION_SAMPLES_MAX);
+        struct scheduler_job job = plain_job(1, 0, POSITION_SAMPLES_MAX, 1);
+
+        job.start_epoch = SCHEDULER_EPOCH_MAX;
+        ck_assert_int_eq(scheduler_attach(scheduler, &job, 0, NULL), 0);
+        expect_batch(scheduler, 0, SCHEDULER_EPOCH_MAX, 0);
+        job.id = 2;
+        job.start_epoch = 0;
+        ck_assert_int_eq(scheduler_attach(scheduler, &job, 0, NULL), 0);
+        ck_assert_int_eq(scheduler_detach(scheduler, 1), 0);
+        for (uint64_t i = 0; i < 10; ++i) {
+                expect_batch(scheduler, i, 0, i);
+                ck_assert_int_eq(scheduler_release(scheduler, 2, i, 0), 0);
+        }
         scheduler_free(scheduler);
 }
 END_TEST
@@ -609,27 +845,35 @@ END_TEST
 static const struct {
         const char *name;
         uint32_t slots, jobs, seeds, max_held, hold, apart;
+        uint64_t samples;
+        uint32_t world_size, lookahead;
 } loads[] = {
-        {"one job, 8 slots", 8, 1, 1, 3, 1, 0},
-        {"four jobs on one stream, 8 slots", 8, 4, 1, 2, 1, 0},
-        {"one job that may hold 1000 of 1002 slots and holds 900", 1002, 1, 1, 1000, 900, 0},
-        {"one job, 1000 slots", 1000, 1, 1, 2, 1, 0},
-        {"three streams, 1000 slots", 1000, 3, 3, 2, 1, 0},
-        {"two jobs far apart in one stream, 1000 slots", 1000, 2, 1, 2, 1, 3},
+        {"one job, 8 slots", 8, 1, 1, 3, 1, 0, 100000, 1, UINT32_MAX},
+        {"four jobs on one stream, 8 slots", 8, 4, 1, 2, 1, 0, 100000, 1, UINT32_MAX},
+        {"four ranks of four, 32 slots", 32, 4, 1, 2, 1, 0, 100000, 4, 1},
+        {"one job that may hold 1000 of 1002 slots and holds 900", 1002, 1, 1, 1000, 900, 0, 100000, 1,
+         UINT32_MAX},
+        {"one job, 1000 slots", 1000, 1, 1, 2, 1, 0, 100000, 1, UINT32_MAX},
+        {"three streams, 1000 slots", 1000, 3, 3, 2, 1, 0, 100000, 1, UINT32_MAX},
+        {"two jobs far apart in one stream, 1000 slots", 1000, 2, 1, 2, 1, 3, 100000, 1, UINT32_MAX},
+        {"an epoch is one slot of 1000, lookahead 1", 1000, 2, 2, 2, 1, 0, 32, 1, 1},
 };
 
 /* The ring is always filled as far as it goes. A batch is released when `hold` - 1 later ones of its job have
  * come. */
 START_TEST(test_throughput) {
-        struct scheduler *scheduler = ring(loads[_i].slots, 32, 100000);
+        struct scheduler *scheduler = ring(loads[_i].slots, 32, loads[_i].samples);
         struct scheduler_delivery delivery;
         struct scheduler_chunk chunk;
         uint64_t begun = clock_ns(), batches = 0, events = 0;
         double seconds;
 
         for (uint32_t i = 0; i < loads[_i].jobs; ++i) {
-                struct scheduler_job job = plain_job(i, i % loads[_i].seeds, 100000, 32);
+                struct scheduler_job job = plain_job(i, i % loads[_i].seeds, loads[_i].samples, 32);
 
+                job.plan.world_size = loads[_i].world_size;
+                job.plan.rank = i % loads[_i].world_size;
+                job.lookahead = loads[_i].lookahead;
                 job.max_held = loads[_i].max_held;
                 job.start_epoch = i * loads[_i].apart;
                 ck_assert_int_eq(scheduler_attach(scheduler, &job, 0, NULL), 0);
@@ -670,6 +914,13 @@ static Suite *suite(void) {
         tcase_add_test(steps, test_sharing);
         tcase_add_test(steps, test_chunk_sizes);
         tcase_add_test(steps, test_epoch_border);
+        tcase_add_test(steps, test_parked);
+        tcase_add_test(steps, test_lookahead);
+        tcase_add_test(steps, test_seek);
+        tcase_add_test(steps, test_seek_waits);
+        tcase_add_test(steps, test_seek_refused);
+        tcase_add_test(steps, test_padding);
+        tcase_add_test(steps, test_far_apart);
         tcase_add_test(steps, test_lost_chunk);
         tcase_add_test(steps, test_split);
         tcase_add_test(steps, test_full_pool);
