@@ -14,6 +14,7 @@
 #include "proto/recipe.h"
 
 #include <math.h>
+#include <stdlib.h>
 #include <string.h>
 
 /* Large powers of two as such: 2^48 is read faster than its fifteen digits. */
@@ -54,6 +55,12 @@ static void print_type(FILE *out, const struct key *key) {
                         fprintf(out, "%s%s", i ? ", " : "", key->names[i]);
 }
 
+static bool is_sayable(const struct key *key) {
+        double fallback = strtod(key->fallback, NULL);
+
+        return fallback >= key->least && fallback <= key->most;
+}
+
 /* A default that cannot be said stands for "not said". */
 static void print_fallback(FILE *out, const struct key *key) {
         size_t length = key->fallback ? strlen(key->fallback) : 0;
@@ -62,8 +69,7 @@ static void print_fallback(FILE *out, const struct key *key) {
                 fputs("required", out);
         else if (length > 2 && key->fallback[0] == '"')
                 fprintf(out, "%.*s", (int)length - 2, key->fallback + 1);
-        else if ((key->type == KEY_U64 || key->type == KEY_BYTES) && key->least > 0 &&
-                 !strcmp(key->fallback, "0"))
+        else if ((key->type == KEY_U64 || key->type == KEY_BYTES) && !is_sayable(key))
                 fputs("-", out);
         else
                 fputs(key->fallback, out);

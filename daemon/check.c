@@ -70,13 +70,24 @@ static void print_recipe(FILE *out, const struct recipe *recipe) {
                 fputc('\n', out);
 }
 
+static const char *describe_last_batch(int last_batch) {
+        switch (last_batch) {
+        case LAST_BATCH_DROP:
+                return "dropped when short";
+        case LAST_BATCH_PAD:
+                return "padded when short";
+        default:
+                return "short";
+        }
+}
+
 static void print_slot(FILE *out, const struct config_pipeline *pipeline) {
         const struct schema *schema = &pipeline->schema;
         uint64_t row_bytes = 0;
 
         fprintf(out, "  %-11s %" PRIu64 " rows, %s, seed %" PRIu64 ", last batch %s\n", "batch",
                 pipeline->batch_size, pipeline->shuffle ? "shuffled" : "in order", pipeline->seed,
-                pipeline->last_batch == LAST_BATCH_DROP ? "dropped when short" : "short");
+                describe_last_batch(pipeline->last_batch));
         for (uint32_t i = 0; i < schema->n_fields; i++) {
                 print_field(out, schema, &schema->fields[i]);
                 add(&row_bytes, schema->fields[i].row_bytes);

@@ -25,6 +25,10 @@ static const char *const backing_names[] = {"auto", "shm", "memfd", NULL}; /* en
 static const char *const reserve_names[] = {"attach", "start", NULL};      /* enum config_reserve */
 static const char *const on_error_names[] = {"replace", "fail", NULL};     /* enum config_on_error */
 
+const char *config_last_batch_name(enum last_batch last_batch) {
+        return last_batch_names[last_batch - LAST_BATCH_SHORT];
+}
+
 const struct config_part config_parts[] = {
         {"cpus", "auto or a whole number from 1 to 1024", "auto",
          "workers that may be busy at once, over all pipelines without `workers` of their own; auto: the "
@@ -59,11 +63,13 @@ const struct key config_pipeline_keys[] = {
         {"seed", KEY_U64, PIPELINE(seed), RANGE(0, SEED_MAX), .fallback = "0",
          .help = "decides the order and all random transforms"},
         {"last_batch", KEY_NAME, PIPELINE(last_batch), .fallback = "\"short\"", .names = last_batch_names,
-         .help = "what becomes of the rows after an epoch's last whole batch: a short batch, or nothing; pad "
-                 "is not "
-                 "there yet"},
+         .help = "what becomes of the rows after an epoch's last whole step of all ranks: short batches, "
+                 "nothing, or whole batches padded with the epoch's first rows"},
         {"drop_last", KEY_BOOL, PIPELINE(drop_last), .fallback = "false",
          .help = "true is another way to say `last_batch: drop`"},
+        {"lookahead", KEY_U64, PIPELINE(lookahead), RANGE(0, CONFIG_LOOKAHEAD_MAX), .fallback = "1000001",
+         .help = "epochs after the one a job is in that are prepared and delivered before it asks for them; "
+                 "not said: 1 with `shuffle`, else 0"},
         {"workers", KEY_U64, PIPELINE(workers), RANGE(1, CONFIG_WORKERS_MAX), .fallback = "0",
          .help = "worker processes of this pipeline, also more than there are processors; not said: `cpus` "
                  "decides"},

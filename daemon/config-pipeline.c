@@ -67,9 +67,6 @@ static int settle_last_batch(struct config_pipeline *pipeline, const struct mapp
              drop_last_said = mapping_value(mapping, "drop_last");
 
         pipeline->last_batch += LAST_BATCH_SHORT;
-        if (pipeline->last_batch == LAST_BATCH_PAD)
-                return refuse(mapping, "last_batch", fault,
-                              "expected short or drop, got pad, which is not there yet");
         if (last_batch_said && drop_last_said &&
             pipeline->drop_last != (pipeline->last_batch == LAST_BATCH_DROP))
                 return refuse(
@@ -81,6 +78,12 @@ static int settle_last_batch(struct config_pipeline *pipeline, const struct mapp
         if (pipeline->drop_last)
                 pipeline->last_batch = LAST_BATCH_DROP;
         return 0;
+}
+
+/* Who shuffles trains, and will want another epoch; who does not, validates, and may want this one only. */
+static void settle_lookahead(struct config_pipeline *pipeline) {
+        if (pipeline->lookahead > CONFIG_LOOKAHEAD_MAX)
+                pipeline->lookahead = pipeline->shuffle ? 1 : 0;
 }
 
 /* A source that says its number of samples must fill a batch, where shorter ones are dropped. */
@@ -192,6 +195,7 @@ int config_read_pipeline(struct config_pipeline *pipeline, struct document *docu
                 r = settle_ring(pipeline, &mapping, fault);
         if (r < 0)
                 return r;
+        settle_lookahead(pipeline);
         pipeline->line = document_line(name);
         note_lines(pipeline, &mapping);
         return 0;

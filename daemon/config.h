@@ -19,6 +19,7 @@ enum {
         CONFIG_SLOTS_DEFAULT = 8,
         CONFIG_SLOTS_MAX = 1 << 20,
         CONFIG_SLOTS_LEAST = 2, /* one held, one next: rule 1 of scheduler.c for an aligned job */
+        CONFIG_LOOKAHEAD_MAX = 1000000,
 };
 
 enum config_backing {
@@ -46,8 +47,9 @@ struct config_pipeline {
         uint64_t batch_size;
         bool shuffle;
         uint64_t seed;
-        int last_batch;        /* enum last_batch; never DEFAULT, PAD */
+        int last_batch;        /* enum last_batch; never DEFAULT */
         bool drop_last;        /* the other way to say it; whoever said which, last_batch is what counts */
+        uint64_t lookahead;    /* epochs that a job is given without asking, after the one it is in */
         uint64_t workers;      /* 0: not given, the daemon's cpus */
         uint64_t slots;        /* 0: not given */
         uint64_t ring;         /* bytes, 0: not given; with `slots` given too: refused */
@@ -79,5 +81,8 @@ struct config {
  * contradict, a ring below CONFIG_SLOTS_LEAST slots. Opens nothing but `file`. */
 int config_load(struct config **config, const char *file, struct fault *fault);
 struct config *config_free(struct config *config);
+
+/* "short", "drop", "pad"; not DEFAULT */
+const char *config_last_batch_name(enum last_batch last_batch);
 
 const struct config_pipeline *config_find(const struct config *config, const char *name);

@@ -74,12 +74,17 @@ static int on_release(void *context, struct job *job, const uint64_t *numbers, u
         return pipeline_release(job->owner, job, numbers, n_numbers);
 }
 
+static void on_seek(void *context, struct job *job) {
+        pipeline_seek(job->owner);
+}
+
 static void on_closed(void *context, struct job *job) {
         if (job->owner)
                 pipeline_detach(job->owner, job);
 }
 
-static const struct job_events job_events = {.attach = on_attach, .release = on_release, .closed = on_closed};
+static const struct job_events job_events = {
+        .attach = on_attach, .release = on_release, .seek = on_seek, .closed = on_closed};
 
 static void on_connection(uv_poll_t *poll, int status, int events);
 

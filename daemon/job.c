@@ -19,6 +19,11 @@
  * send buffer, so a job allowed 1,000 batches overruns a default buffer without having done anything wrong:
  * closing it on EAGAIN would be unjust.)
  *
+ * A job that has sent a SEEK wants none of the batches before its answer, so none is sent: they stay in the
+ * outbox, to be taken back if the job is sent elsewhere, or to follow the answer if it is not. SEEKs are
+ * answered one after the other, the next one when the answer before has gone into the socket, and a job may
+ * have JOB_SEEKS_MAX of them under way: so there is no queue of answers either.
+ *
  * Anything malformed or out of turn closes the connection, with the reason in the log, and touches nobody
  * else. */
 
@@ -133,14 +138,22 @@ void job_set_attached(struct job *job, const struct message *attached, int ring_
         send_or_close(job, attached, ring_fd);
 }
 
-void job_deliver(struct job *job, const struct message_batch *batch, const struct message_segment *segments) {
+struct message_segment *job_deliver(struct job *job, const struct message_batch *batch) {
         uint32_t place = (job->outbox_first + job->outbox_count) % job->outbox_size;
 
         job->outbox[place] = *batch;
-        memcpy(&job->segments[(size_t)place * job->segments_each], segments,
-               batch->segments * sizeof(*segments));
         job->outbox_count++;
         job->dirty = true;
+        return &job->segments[(size_t)place * job->segments_each];
+}
+
+bool job_take_back(struct job *job, uint64_t *number) {
+        if (job->outbox_count == 0)
+                return false;
+        *number = job->outbox[job->outbox_first].number;
+        job->outbox_first = (job->outbox_first + 1) % job->outbox_size;
+        job->outbox_count--;
+        return true;
 }
 
 /* Fills one record from the outbox; returns how many batches it took. */
@@ -171,29 +184,68 @@ static void await_writable(struct job *job, bool wanted) {
         uv_poll_start(&job->poll, UV_READABLE | (wanted ? UV_WRITABLE : 0), on_poll);
 }
 
+/* False: the socket is full, and there will be another try when it is not; or the job is closed now. */
+static bool send_now(struct job *job, const struct message *message) {
+        int r = message_send(job->socket, message, NULL, 0);
+
+        if (r == -EAGAIN || r == -ENOBUFS)
+                await_writable(job, true);
+        else if (r < 0)
+                close_unsent(job, r);
+        return r >= 0;
+}
+
+static bool send_answer(struct job *job) {
+        struct message message = {.type = MESSAGE_SOUGHT, .sought = job->answer};
+
+        if (!send_now(job, &message))
+                return false;
+        job->answering = false;
+        if (job->seeks_count > 0)
+                job->events->seek(job->context, job);
+        return true;
+}
+
+static bool may_have_batches(const struct job *job) {
+        return job->state == JOB_ATTACHED && job->seeks_count == 0 && !job->answering;
+}
+
 void job_flush(struct job *job) {
         struct message message;
 
         job->dirty = false;
+        if (job->state == JOB_ATTACHED && job->answering && !send_answer(job))
+                return;
         message.type = MESSAGE_BATCHES;
-        while (job->state == JOB_ATTACHED && job->outbox_count > 0) {
+        while (may_have_batches(job) && job->outbox_count > 0) {
                 uint32_t n = pack(job, &message.batches);
-                int r = message_send(job->socket, &message, NULL, 0);
 
-                if (r == -EAGAIN || r == -ENOBUFS) {
-                        await_writable(job, true);
+                if (!send_now(job, &message))
                         return;
-                }
-                if (r < 0) {
-                        close_unsent(job, r);
-                        return;
-                }
                 job->sent = message.batches.batch[n - 1].number + 1;
                 job->outbox_first = (job->outbox_first + n) % job->outbox_size;
                 job->outbox_count -= n;
         }
-        if (job->state == JOB_ATTACHED)
+        if (job->state == JOB_ATTACHED && !job->answering)
                 await_writable(job, false);
+}
+
+const struct message_seek *job_next_seek(const struct job *job) {
+        if (job->state != JOB_ATTACHED || job->seeks_count == 0 || job->answering)
+                return NULL;
+        return &job->seeks[job->seeks_first];
+}
+
+void job_answer_seek(struct job *job, uint64_t next, int error, const char *text) {
+        if (job->outbox_count > 0)
+                next = job->outbox[job->outbox_first].number;
+        job->answer = (struct message_sought){.number = next, .error = (uint16_t)-error};
+        if (error < 0)
+                snprintf(job->answer.text, sizeof(job->answer.text), "%s", text);
+        job->answering = true;
+        job->seeks_first = (job->seeks_first + 1) % JOB_SEEKS_MAX;
+        job->seeks_count--;
+        job_flush(job);
 }
 
 static void on_hello(struct job *job, const struct message_hello *hello) {
@@ -221,6 +273,19 @@ static void on_release(struct job *job, const struct message_release *release) {
                 job_close(job, "it released a batch that it does not hold");
 }
 
+static void on_seek(struct job *job, const struct message_seek *seek) {
+        if (job->seeks_count + job->answering >= JOB_SEEKS_MAX) {
+                char reason[64];
+
+                snprintf(reason, sizeof(reason), "it sent more than %d SEEKs without an answer",
+                         JOB_SEEKS_MAX);
+                job_close(job, reason);
+                return;
+        }
+        job->seeks[(job->seeks_first + job->seeks_count++) % JOB_SEEKS_MAX] = *seek;
+        job->events->seek(job->context, job);
+}
+
 /* Its texts go into log lines and answers: valid UTF-8 already, but control bytes have no business there. */
 static void take_attach(struct job *job, const struct message_attach *attach) {
         job->attach = *attach;
@@ -228,6 +293,8 @@ static void take_attach(struct job *job, const struct message_attach *attach) {
         fault_sanitize(job->attach.pipeline, sizeof(job->attach.pipeline), attach->pipeline,
                        strlen(attach->pipeline));
         fault_sanitize(job->attach.group, sizeof(job->attach.group), attach->group, strlen(attach->group));
+        fault_sanitize(job->attach.fingerprint, sizeof(job->attach.fingerprint), attach->fingerprint,
+                       strlen(attach->fingerprint));
 }
 
 static void on_message(struct job *job, const struct message *message) {
@@ -240,6 +307,8 @@ static void on_message(struct job *job, const struct message *message) {
                 job->events->attach(job->context, job);
         } else if (message->type == MESSAGE_RELEASE && job->state == JOB_ATTACHED) {
                 on_release(job, &message->release);
+        } else if (message->type == MESSAGE_SEEK && job->state == JOB_ATTACHED) {
+                on_seek(job, &message->seek);
         } else {
                 char reason[64];
 

@@ -19,6 +19,7 @@ struct quota;
 enum {
         JOB_SILENCE_MS = 10000,    /* until ATTACH; libpinfeed sends it with its first record */
         JOB_SECOND_LOOK_MS = 1000, /* a limit fires only when two looks so far apart saw it exceeded */
+        JOB_SEEKS_MAX = 16,        /* SEEKs without an answer; one more is the job's mistake */
 };
 
 #define JOB_STATES(S)                                                                                        \
@@ -42,6 +43,9 @@ struct job_events {
         /* The job gives batches back. A number it does not hold is its mistake: return -EINVAL and it is
          * closed. */
         int (*release)(void *context, struct job *job, const uint64_t *numbers, uint32_t n_numbers);
+        /* The job wants to go elsewhere: job_next_seek says where. The callee answers with job_answer_seek,
+         * now or when it can. */
+        void (*seek)(void *context, struct job *job);
         /* It is gone, for whatever reason; called once, if attach was. The job must not be used afterwards.
          */
         void (*closed)(void *context, struct job *job);
@@ -65,7 +69,8 @@ struct job {
         struct quota *quota;
         const struct job_events *events;
         void *context;
-        struct message_attach attach; /* as it came; world_size and max_held are never 0 */
+        struct message_attach attach; /* as it came; world_size and max_held are never 0, and its pipeline has
+                                         filled in what was left to it: batch_size, last_batch */
         uint64_t seed;                /* of its stream */
         uint64_t connected_ns;
         /* Batches that are leased but not yet written to the socket: circular, sized at attach for all that
@@ -77,9 +82,14 @@ struct job {
         uint32_t outbox_first;
         uint32_t outbox_count;
         uint64_t sent; /* number of the first batch that has not been written to the socket */
-        bool late;     /* it was silent for too long at the first look */
-        bool dirty;    /* something is in the outbox; job_flush is due */
-        bool blocked;  /* the socket is full; writability is awaited */
+        struct message_seek seeks[JOB_SEEKS_MAX]; /* to be answered: circular */
+        uint32_t seeks_first;
+        uint32_t seeks_count;
+        struct message_sought answer; /* to the one before these, */
+        bool answering;               /* if it has not been written to the socket */
+        bool late;                    /* it was silent for too long at the first look */
+        bool dirty;                   /* something is in the outbox; job_flush is due */
+        bool blocked;                 /* the socket is full; writability is awaited */
 };
 
 enum job_error {
@@ -104,9 +114,22 @@ void job_send_progress(struct job *job, enum message_stage stage, uint64_t done,
  * `segments_each`. Closes the job when that fails. */
 void job_set_attached(struct job *job, const struct message *attached, int ring_fd, uint32_t segments_each);
 
-/* Puts a batch into the outbox; job_flush sends it. */
-void job_deliver(struct job *job, const struct message_batch *batch, const struct message_segment *segments);
+/* Puts a batch into the outbox; job_flush sends it. Its segments, as many as it says, are the caller's to
+ * write to where this points. */
+struct message_segment *job_deliver(struct job *job, const struct message_batch *batch);
 void job_flush(struct job *job);
+
+/* The SEEK that is to be answered next. NULL: there is none, or the answer before it still waits for the
+ * socket; the event `seek` comes again when it does no more. */
+const struct message_seek *job_next_seek(const struct job *job);
+
+/* Takes a batch that was not sent out of the outbox: *number is the caller's to release. False: there is
+ * none. */
+bool job_take_back(struct job *job, uint64_t *number);
+
+/* Answers job_next_seek and sends the answer before anything else. `next` is the number of the batch that the
+ * scheduler will deliver next; `error` is 0, or a negative errno with its text. */
+void job_answer_seek(struct job *job, uint64_t next, int error, const char *text);
 
 /* Sends FAILED and closes. */
 void job_fail(struct job *job, const struct message_failed *failed);

@@ -2,13 +2,17 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 
 /* Admission: a waiting job becomes a reader of its stream, or is refused with the reason. What it asked for
- * is checked here, against what only a scan could show (the number of samples) and against the ring's room.
- */
+ * is checked here, against what only a scan could show (the number of samples, whether a saved state still
+ * fits) and against the ring's room.
+ *
+ * Ranks are jobs like any other: each has its own plan, is charged its own minimum, and shares what is
+ * prepared with whoever is near. Nobody counts whether all ranks of a world are there. */
 
 #include "daemon/pipeline-internal.h"
 
 #include "base/clock.h"
 #include "base/fault.h"
+#include "daemon/fingerprint.h"
 #include "daemon/job.h"
 #include "daemon/log.h"
 #include "daemon/scheduler.h"
@@ -17,6 +21,11 @@
 #include <inttypes.h>
 #include <stdio.h>
 #include <string.h>
+
+enum {
+        /* of all batches that a job may hold: 8 MiB of segments */
+        ADMISSION_SEGMENTS_MAX = 1 << 19,
+};
 
 /* What a job is told about its company. */
 static void describe_sharing(struct pipeline *pipeline, const struct job *job, char *text, size_t size) {
@@ -56,44 +65,78 @@ static void describe_schema(const struct schema *schema, struct message_attached
         }
 }
 
-/* What the job asked for as a plan; -EOPNOTSUPP for what is not there yet. */
-static int make_plan(const struct pipeline *pipeline, const struct message_attach *attach,
-                     struct position_plan *plan, struct fault *fault) {
-        const struct config_pipeline *config = pipeline->config;
-
-        if (attach->batch_size != 0 && attach->batch_size != config->batch_size)
-                return fault_set(fault, -EOPNOTSUPP,
-                                 "batch size %u: a batch size of the job's own is not there yet, pipeline %s "
-                                 "has %" PRIu64,
-                                 attach->batch_size, config->name, config->batch_size);
-        if (attach->world_size != 1 || attach->rank != 0)
-                return fault_set(fault, -EOPNOTSUPP,
-                                 "rank %u of %u: ranks are not there yet, attach as rank 0 of 1",
-                                 attach->rank, attach->world_size);
-        if (*attach->group)
-                return fault_set(fault, -EOPNOTSUPP,
-                                 "group \"%s\": groups of ranks are not there yet, attach without one",
-                                 attach->group);
-        if (attach->last_batch == LAST_BATCH_PAD)
-                return fault_set(fault, -EOPNOTSUPP,
-                                 "last_batch: pad is not there yet, attach with short or drop");
-        *plan = (struct position_plan){
-                .samples = pipeline->index.samples,
-                .batch_size = (uint32_t)config->batch_size,
-                .rank = 0,
-                .world_size = 1,
-                .last_batch = attach->last_batch ? attach->last_batch : (enum last_batch)config->last_batch,
-        };
-        return 0;
+struct scheduler_config pipeline_geometry(const struct pipeline *pipeline) {
+        return (struct scheduler_config){.slots = pipeline->ring.slots,
+                                         .slot_rows = (uint32_t)pipeline->config->batch_size,
+                                         .samples = pipeline->index.samples};
 }
 
-/* Every batch leases at least one slot; two share one only at an odd start row. */
-static uint32_t bound_held(const struct pipeline *pipeline, uint32_t wanted) {
-        uint32_t most = pipeline->ring.slots + 1;
+struct position_plan pipeline_plan(const struct pipeline *pipeline, const struct job *job) {
+        return (struct position_plan){.samples = pipeline->index.samples,
+                                      .batch_size = job->attach.batch_size,
+                                      .rank = job->attach.rank,
+                                      .world_size = job->attach.world_size,
+                                      .last_batch = (enum last_batch)job->attach.last_batch};
+}
+
+/* A saved state fits what the pipeline makes now; `force` takes its place all the same, if there is such a
+ * row. */
+static int check_state(const struct pipeline *pipeline, const struct job *job, struct fault *fault) {
+        const struct message_attach *attach = &job->attach;
+        int r = 0;
+
+        if (attach->state_given && !attach->force)
+                r = fingerprint_compare(pipeline->fingerprint, job->seed, attach->fingerprint,
+                                        attach->state_seed, fault);
+        if (r < 0 || !attach->state_given || attach->start_row < pipeline->index.samples)
+                return r;
+        return fault_set(fault, -EINVAL,
+                         "the state stands at row %" PRIu64 " of epoch %u, an epoch has %" PRIu64
+                         " rows; attach without it",
+                         attach->start_row, attach->start_epoch, pipeline->index.samples);
+}
+
+/* A batch must fit into a record. */
+static int check_segments(const struct pipeline *pipeline, const struct position_plan *plan,
+                          struct fault *fault) {
+        uint32_t slot_rows = (uint32_t)pipeline->config->batch_size;
+        uint64_t segments = position_segments(plan, slot_rows);
+
+        if (segments <= MESSAGE_SEGMENTS_MAX)
+                return 0;
+        return fault_set(
+                fault, -EINVAL,
+                "batch_size: a batch of %u rows may lie in %" PRIu64
+                " pieces (slots have %u rows, an epoch %" PRIu64
+                "), at most %d are possible; attach with a smaller one, or give the pipeline a larger one",
+                plan->batch_size, segments, slot_rows, plan->samples, MESSAGE_SEGMENTS_MAX);
+}
+
+/* More batches than this no job can hold, and the outbox for those that it may hold is bounded. In each slot
+ * lie as many batches as fit in whole, and one that is a tail or reaches into the next slot. */
+static uint32_t bound_held(const struct pipeline *pipeline, const struct position_plan *plan,
+                           uint32_t wanted) {
+        uint64_t slots = pipeline->ring.slots, slot_rows = pipeline->config->batch_size;
+        uint64_t most = slots * (slot_rows / plan->batch_size + 1) + 1;
+        uint64_t room = ADMISSION_SEGMENTS_MAX / position_segments(plan, (uint32_t)slot_rows);
 
         if (most > SCHEDULER_HELD_MAX)
                 most = SCHEDULER_HELD_MAX;
-        return wanted < most ? wanted : most;
+        if (most > room)
+                most = room;
+        return wanted < most ? wanted : (uint32_t)most;
+}
+
+static void log_welcome(const struct pipeline *pipeline, const struct job *job,
+                        const struct message_attached *attached) {
+        char rank[MESSAGE_NAME_MAX + 64] = "";
+
+        if (job->attach.world_size > 1 || *job->attach.group)
+                snprintf(rank, sizeof(rank), " as rank %u of %u%s%s", job->attach.rank,
+                         job->attach.world_size, *job->attach.group ? " in group " : "", job->attach.group);
+        log_line(LOG_INFO, "job %u (%s, pid %d) reads %s from epoch %u row %" PRIu64 "%s: %s", job->id,
+                 *job->attach.name ? job->attach.name : "unnamed", (int)job->pid, pipeline->config->name,
+                 attached->start_epoch, attached->start_row, rank, attached->sharing);
 }
 
 /* What the job is told: where its stream begins and how its slots are laid out. */
@@ -112,13 +155,14 @@ static void welcome(struct pipeline *pipeline, struct job *job, const struct sch
         attached->max_held = entry->max_held;
         attached->minimum = minimum;
         attached->map = MESSAGE_MAP_READ_ONLY;
+        attached->lookahead = entry->lookahead;
+        snprintf(attached->fingerprint, sizeof(attached->fingerprint), "%s", pipeline->fingerprint);
         attached->slots = pipeline->ring.slots;
         describe_schema(&pipeline->config->schema, attached);
         describe_sharing(pipeline, job, attached->sharing, sizeof(attached->sharing));
-        log_line(LOG_INFO, "job %u (%s, pid %d) reads %s from epoch %u row %" PRIu64 ": %s", job->id,
-                 *job->attach.name ? job->attach.name : "unnamed", (int)job->pid, pipeline->config->name,
-                 entry->start_epoch, entry->start_row, attached->sharing);
-        job_set_attached(job, &message, pipeline->ring.fd_readonly, PIPELINE_SEGMENTS_MAX);
+        log_welcome(pipeline, job, attached);
+        job_set_attached(job, &message, pipeline->ring.fd_readonly,
+                         (uint32_t)position_segments(&entry->plan, attached->slot_rows));
 }
 
 /* What the job asked for, as the scheduler wants it. */
@@ -128,26 +172,28 @@ static int make_entry(const struct pipeline *pipeline, const struct job *job, st
 
         *entry = (struct scheduler_job){.id = job->id,
                                         .seed = job->seed,
+                                        .plan = pipeline_plan(pipeline, job),
                                         .start_epoch = job->attach.start_epoch,
                                         .start_row = job->attach.start_row,
-                                        .max_held = bound_held(pipeline, job->attach.max_held),
                                         .ahead = pipeline->awaited,
-                                        .lookahead = UINT32_MAX};
-        r = make_plan(pipeline, &job->attach, &entry->plan, fault);
+                                        .lookahead = (uint32_t)pipeline->config->lookahead};
+        r = check_state(pipeline, job, fault);
         if (r < 0)
-                return r;
+                return fault_prefix(fault, r, "pipeline %s (%s:%u)", pipeline->config->name,
+                                    pipeline->whole->file, pipeline->config->line);
         r = position_check(&entry->plan, entry->start_row, fault);
+        if (r >= 0)
+                r = check_segments(pipeline, &entry->plan, fault);
         if (r < 0)
-                fault_prefix(fault, r, "pipeline %s (%s:%u)", pipeline->config->name, pipeline->whole->file,
-                             pipeline->config->batch_size_line);
-        return r;
+                return fault_prefix(fault, r, "pipeline %s (%s:%u)", pipeline->config->name,
+                                    pipeline->whole->file, pipeline->config->batch_size_line);
+        entry->max_held = bound_held(pipeline, &entry->plan, job->attach.max_held);
+        return 0;
 }
 
 /* ATTACHING to ATTACHED or refused, or left waiting for slots; the pipeline is READY. */
 static void admit(struct pipeline *pipeline, struct job *job) {
-        struct scheduler_config geometry = {.slots = pipeline->ring.slots,
-                                            .slot_rows = (uint32_t)pipeline->config->batch_size,
-                                            .samples = pipeline->index.samples};
+        struct scheduler_config geometry = pipeline_geometry(pipeline);
         struct scheduler_job entry;
         struct fault fault = {};
         uint32_t minimum;
@@ -168,8 +214,8 @@ static void admit(struct pipeline *pipeline, struct job *job) {
                 welcome(pipeline, job, &entry, minimum);
 }
 
-/* Jobs that find the minimums free but not the slots wait: nobody is granted more than its minimum meanwhile,
- * and every release comes by here again. */
+/* Jobs that find the minimums free but not the slots wait, be it to come or to go elsewhere: nobody is
+ * granted more than its minimum meanwhile, and every release comes by here again. */
 void pipeline_admit_waiting(struct pipeline *pipeline) {
         bool waited = pipeline->awaited > 0;
 
@@ -177,6 +223,8 @@ void pipeline_admit_waiting(struct pipeline *pipeline) {
         list_for_each_safe (link, &pipeline->jobs) {
                 if (pipeline_job_of(link)->state == JOB_ATTACHING)
                         admit(pipeline, pipeline_job_of(link));
+                else
+                        pipeline_answer_seeks(pipeline, pipeline_job_of(link));
         }
         scheduler_set_awaited(pipeline->scheduler, pipeline->awaited);
         if (pipeline->awaited > 0 && !waited)

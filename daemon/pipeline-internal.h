@@ -6,11 +6,7 @@
 
 #include "daemon/job.h"
 #include "daemon/pipeline.h"
-
-enum {
-        /* A batch as long as a slot touches one slot, or two when it starts in the middle of one. */
-        PIPELINE_SEGMENTS_MAX = 2,
-};
+#include "daemon/scheduler.h"
 
 static inline struct job *pipeline_job_of(struct list *link) {
         return container_of(link, struct job, pipeline_link);
@@ -29,8 +25,16 @@ void pipeline_start_anew(struct pipeline *pipeline);
 /* Ends a run without jobs that goes by verdicts which were lifted. */
 void pipeline_rest(struct pipeline *pipeline);
 
-/* Every ATTACHING job becomes ATTACHED or is refused; the pipeline is READY. */
+/* Every ATTACHING job becomes ATTACHED or is refused, every SEEK is answered, or they go on waiting; the
+ * pipeline is READY. */
 void pipeline_admit_waiting(struct pipeline *pipeline);
+
+/* The ring as the scheduler knows it, and a job's part of a stream; once the samples are known. */
+struct scheduler_config pipeline_geometry(const struct pipeline *pipeline);
+struct position_plan pipeline_plan(const struct pipeline *pipeline, const struct job *job);
+
+/* pipeline-seek.c: answers the job's SEEKs as far as that can be now. */
+void pipeline_answer_seeks(struct pipeline *pipeline, struct job *job);
 
 /* Ends the stream that the chunk belongs to and gives the chunk up. */
 void pipeline_lose(struct pipeline *pipeline, const struct message_chunk *chunk,

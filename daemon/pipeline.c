@@ -10,8 +10,10 @@
  *
  * A run that goes by verdicts which were taken back ends with its last job: READY becomes IDLE then.
  *
- * Every event ends in pipeline_step: hand out what is ready, then give work to whoever is free, until neither
- * is possible. Handles go first: a trainer waits for them, a worker's next chunk can wait a microsecond.
+ * Every event ends in pipeline_step: let jobs in or send them elsewhere, hand out what is ready, then give
+ * work to whoever is free, until nothing of this is possible. Jobs are sent elsewhere first, so that none is
+ * given what it does not want any more; handles go before work: a trainer waits for them, a worker's next
+ * chunk can wait a microsecond.
  * Callbacks may come while a step is under way (a job turns out to be gone while its handles are sent); they
  * only ask for another round.
  *
@@ -21,6 +23,7 @@
 
 #include "base/cleanup.h"
 #include "base/clock.h"
+#include "daemon/fingerprint.h"
 #include "daemon/log.h"
 #include "daemon/scheduler.h"
 #include "daemon/suspects.h"
@@ -63,6 +66,10 @@ static struct job *find_job(struct pipeline *pipeline, uint32_t id) {
 void pipeline_attach(struct pipeline *pipeline, struct job *job) {
         job->owner = pipeline;
         job->seed = job->attach.seed_given ? job->attach.seed : pipeline->config->seed;
+        if (job->attach.batch_size == 0)
+                job->attach.batch_size = (uint32_t)pipeline->config->batch_size;
+        if (job->attach.last_batch == LAST_BATCH_DEFAULT)
+                job->attach.last_batch = (uint8_t)pipeline->config->last_batch;
         list_append(&pipeline->jobs, &job->pipeline_link);
         if (pipeline->state == PIPELINE_STOPPING) {
                 job_refuse(job, -ESHUTDOWN, "pinfeedd is stopping");
@@ -103,7 +110,7 @@ void pipeline_detach(struct pipeline *pipeline, struct job *job) {
 
 static void deliver(struct pipeline *pipeline, const struct scheduler_delivery *delivery) {
         struct job *job = find_job(pipeline, delivery->job);
-        struct message_segment segments[PIPELINE_SEGMENTS_MAX];
+        struct message_segment *segments;
         struct message_batch batch = {
                 .number = delivery->number,
                 .row = delivery->position.row,
@@ -115,13 +122,18 @@ static void deliver(struct pipeline *pipeline, const struct scheduler_delivery *
         if (!job)
                 return;
         for (uint32_t i = 0; i < delivery->n_segments; i++) {
+                uint32_t slot = delivery->segments[i].slot;
+
+                if (pipeline->slot_ready_ns[slot] > batch.ready_ns)
+                        batch.ready_ns = pipeline->slot_ready_ns[slot];
+        }
+        segments = job_deliver(job, &batch);
+        for (uint32_t i = 0; i < delivery->n_segments; i++) {
                 const struct scheduler_segment *segment = &delivery->segments[i];
 
-                segments[i] = (struct message_segment){segment->slot, segment->first, segment->rows, 0};
-                if (pipeline->slot_ready_ns[segment->slot] > batch.ready_ns)
-                        batch.ready_ns = pipeline->slot_ready_ns[segment->slot];
+                segments[i] = (struct message_segment){segment->slot, segment->first, segment->rows,
+                                                       segment->padding ? MESSAGE_SEGMENT_PADDING : 0};
         }
-        job_deliver(job, &batch, segments);
 }
 
 static void hand_out(struct pipeline *pipeline) {
@@ -209,9 +221,7 @@ void pipeline_report(struct pipeline *pipeline, bool wanted) {
 
 /* All three are there: workers get the index, jobs their answer. */
 void pipeline_become_ready(struct pipeline *pipeline) {
-        struct scheduler_config geometry = {.slots = pipeline->ring.slots,
-                                            .slot_rows = (uint32_t)pipeline->config->batch_size,
-                                            .samples = pipeline->index.samples};
+        struct scheduler_config geometry = pipeline_geometry(pipeline);
         int r = 0;
 
         if (!pipeline->reserved || !pipeline->scanned || !pipeline->verdicts || pipeline->work_copy)
@@ -228,6 +238,9 @@ void pipeline_become_ready(struct pipeline *pipeline) {
                 pipeline->slot_ready_ns = calloc(pipeline->ring.slots, sizeof(*pipeline->slot_ready_ns));
                 r = pipeline->slot_ready_ns ? scheduler_new(&pipeline->scheduler, &geometry) : -ENOMEM;
         }
+        if (r >= 0)
+                r = fingerprint_make(pipeline->fingerprint, &pipeline->config->recipe, pipeline->index.sha256,
+                                     pipeline->index.samples, pipeline->config->shuffle);
         if (r < 0) {
                 fault_set(&pipeline->failure, r, "no memory for the scheduler of pipeline %s",
                           pipeline->config->name);

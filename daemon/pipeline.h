@@ -64,6 +64,7 @@ struct pipeline {
         int index_fd;
         uint64_t scan_files;
         uint32_t scan_classes;
+        char fingerprint[MESSAGE_FINGERPRINT_MAX + 1]; /* of what its rows contain; see fingerprint.h */
         struct scheduler *scheduler;
         uint64_t *slot_ready_ns;   /* per slot: when the last of its chunks was done, by the worker's clock */
         struct list jobs;          /* ATTACHING and ATTACHED */
@@ -80,7 +81,7 @@ struct pipeline {
         uint32_t vain_deaths; /* of workers, since a chunk was last done; one for each start anew */
         uint64_t vain_ns;     /* when the last of them was counted */
         uint32_t quarantined; /* slots that a killed worker which has not ended may still write into */
-        uint32_t awaited;     /* slots that ATTACHING jobs wait for until others give them back */
+        uint32_t awaited;     /* slots that jobs which come or go elsewhere wait for; others give them back */
         bool stepping;        /* pipeline_step is on the stack */
         bool again;           /* and something has happened since */
 };
@@ -101,6 +102,7 @@ void pipeline_stop(struct pipeline *pipeline);
 /* The events of a job, see job.h. */
 void pipeline_attach(struct pipeline *pipeline, struct job *job);
 int pipeline_release(struct pipeline *pipeline, struct job *job, const uint64_t *numbers, uint32_t n_numbers);
+void pipeline_seek(struct pipeline *pipeline);
 void pipeline_detach(struct pipeline *pipeline, struct job *job);
 
 uint32_t pipeline_workers(const struct pipeline *pipeline); /* how many it may have */

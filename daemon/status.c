@@ -198,7 +198,9 @@ static json_t *make_pipeline(const struct daemon *daemon, const struct pipeline 
         json_object_set_new(object, "scan_files", unsigned_number(pipeline->scan_files));
         json_object_set_new(object, "batch_size", unsigned_number(config->batch_size));
         json_object_set_new(object, "last_batch",
-                            json_string(config->last_batch == LAST_BATCH_DROP ? "drop" : "short"));
+                            json_string(config_last_batch_name((enum last_batch)config->last_batch)));
+        json_object_set_new(object, "lookahead", unsigned_number(config->lookahead));
+        json_object_set_new(object, "fingerprint", text_or_null(pipeline->fingerprint));
         json_object_set_new(object, "shuffle", json_boolean(config->shuffle));
         json_object_set_new(object, "seed", unsigned_number(config->seed));
         json_object_set_new(object, "fields", make_fields(&config->schema));
@@ -254,6 +256,7 @@ static void add_workers(json_t *workers, const struct pipeline *pipeline) {
 /* What the scheduler knows of a job that is attached. */
 static void add_position(json_t *object, const struct pipeline *pipeline, const struct job *job) {
         struct scheduler_job_view view = {};
+        char note[64] = "";
 
         if (pipeline && pipeline->scheduler)
                 scheduler_view_job(pipeline->scheduler, job->id, &view);
@@ -266,6 +269,20 @@ static void add_position(json_t *object, const struct pipeline *pipeline, const 
         json_object_set_new(object, "batches", unsigned_number(view.batches));
         json_object_set_new(object, "rows", unsigned_number(view.rows));
         json_object_set_new(object, "waiting", json_boolean(view.waiting));
+        json_object_set_new(object, "parked", json_boolean(view.parked));
+        if (view.parked)
+                snprintf(note, sizeof(note), "waits for the job to ask for epoch %u", view.next.epoch);
+        json_object_set_new(object, "note", text_or_null(note));
+}
+
+/* What it asked for, or its pipeline for it. */
+static void add_plan(json_t *object, const struct message_attach *attach) {
+        json_object_set_new(object, "rank", unsigned_number(attach->rank));
+        json_object_set_new(object, "world_size", unsigned_number(attach->world_size));
+        json_object_set_new(object, "group", text_or_null(attach->group));
+        json_object_set_new(object, "batch_size", unsigned_number(attach->batch_size));
+        json_object_set_new(object, "last_batch",
+                            json_string(config_last_batch_name((enum last_batch)attach->last_batch)));
 }
 
 static json_t *make_job(const struct job *job) {
@@ -279,8 +296,7 @@ static json_t *make_job(const struct job *job) {
         json_object_set_new(object, "pipeline", pipeline ? json_string(pipeline->config->name) : json_null());
         json_object_set_new(object, "state", json_string(job_state_name(job->state)));
         json_object_set_new(object, "seed", unsigned_number(job->seed));
-        json_object_set_new(object, "batch_size",
-                            unsigned_number(pipeline ? pipeline->config->batch_size : 0));
+        add_plan(object, &job->attach);
         json_object_set_new(object, "max_held", unsigned_number(job->outbox_size));
         json_object_set_new(object, "seconds", json_real(seconds_since(job->connected_ns)));
         json_object_set_new(object, "map", json_string("read-only"));

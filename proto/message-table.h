@@ -30,10 +30,12 @@ enum {
         MESSAGE_CHUNKS_MAX = 64,
         MESSAGE_CONDEMNED_MAX = 512,
         MESSAGE_SLOTS_MAX = 1 << 20,
+        MESSAGE_FINGERPRINT_MAX = 96,
 };
 
 #define MESSAGE_ROWS_MAX    INT32_MAX           /* rows of a batch or slot */
 #define MESSAGE_SAMPLES_MAX (UINT64_C(1) << 48) /* what random.h's counter holds */
+#define MESSAGE_PADDED_MAX  (UINT64_C(1) << 52) /* rows of padded batches: POSITION_ROW_MAX */
 
 /* Entries of lists: E(name, FIELDS). */
 #define MESSAGE_ENTRIES(E)                                                                                   \
@@ -54,7 +56,7 @@ enum {
 
 #define MESSAGE_BATCH_ENTRY(F)                                                                               \
         F(U64, number, 0, MESSAGE_U64_MAX)                                                                   \
-        F(U64, row, 0, MESSAGE_SAMPLES_MAX)                                                                  \
+        F(U64, row, 0, MESSAGE_PADDED_MAX)                                                                   \
         F(U32, epoch, 0, MESSAGE_U32_MAX)                                                                    \
         F(U32, rows, 1, MESSAGE_ROWS_MAX)                                                                    \
         F(U16, segments, 1, MESSAGE_SEGMENTS_MAX)                                                            \
@@ -65,7 +67,7 @@ enum {
         F(U32, slot, 0, MESSAGE_SLOTS_MAX - 1)                                                               \
         F(U32, first, 0, MESSAGE_ROWS_MAX)                                                                   \
         F(U32, rows, 1, MESSAGE_ROWS_MAX)                                                                    \
-        F(U32, flags, 0, 0)
+        F(U32, flags, 0, 1)
 
 #define MESSAGE_CHUNK_ENTRY(F)                                                                               \
         F(U64, row, 0, MESSAGE_SAMPLES_MAX)                                                                  \
@@ -105,7 +107,11 @@ enum {
         F(U32, world_size, 1, MESSAGE_U32_MAX)                                                               \
         F(U8, last_batch, 0, 3)                                                                              \
         F(U32, max_held, 1, MESSAGE_SLOTS_MAX)                                                               \
-        F(U32, flags, 0, 0)
+        F(U32, flags, 0, 0)                                                                                  \
+        F(U8, state_given, 0, 1)                                                                             \
+        F(U8, force, 0, 1)                                                                                   \
+        F(U64, state_seed, 0, MESSAGE_U64_MAX)                                                               \
+        F(TEXT, fingerprint, 0, MESSAGE_FINGERPRINT_MAX)
 
 #define MESSAGE_PROGRESS_FIELDS(F)                                                                           \
         F(U8, stage, 1, 4)                                                                                   \
@@ -130,7 +136,9 @@ enum {
         F(U64, ids_offset, 0, MESSAGE_U64_MAX)                                                               \
         F(U64, flags_offset, 0, MESSAGE_U64_MAX)                                                             \
         F(LIST, field, 1, SCHEMA_FIELDS_MAX)                                                                 \
-        F(TEXT, sharing, 0, MESSAGE_TEXT_MAX)
+        F(TEXT, sharing, 0, MESSAGE_TEXT_MAX)                                                                \
+        F(U32, lookahead, 0, MESSAGE_U32_MAX)                                                                \
+        F(TEXT, fingerprint, 1, MESSAGE_FINGERPRINT_MAX)
 
 #define MESSAGE_BATCHES_FIELDS(F)                                                                            \
         F(LIST, batch, 1, MESSAGE_BATCHES_MAX)                                                               \
@@ -148,6 +156,15 @@ enum {
         F(U8, exit_status, 0, MESSAGE_U8_MAX)                                                                \
         F(TEXT, file, 0, MESSAGE_FILE_MAX)                                                                   \
         F(TEXT, text, 1, MESSAGE_TEXT_MAX)
+
+#define MESSAGE_SEEK_FIELDS(F)                                                                               \
+        F(U32, epoch, 0, MESSAGE_U32_MAX)                                                                    \
+        F(U64, row, 0, MESSAGE_SAMPLES_MAX)
+
+#define MESSAGE_SOUGHT_FIELDS(F)                                                                             \
+        F(U64, number, 0, MESSAGE_U64_MAX)                                                                   \
+        F(U16, error, 0, 4095)                                                                               \
+        F(TEXT, text, 0, MESSAGE_TEXT_MAX)
 
 #define MESSAGE_SETUP_FIELDS(F)                                                                              \
         F(U32, worker, 0, MESSAGE_U32_MAX)                                                                   \
@@ -205,6 +222,8 @@ enum {
         M(6, BATCHES, batches, MESSAGE_BY_DAEMON_TO_JOB, 0, 0)                                               \
         M(7, RELEASE, release, MESSAGE_BY_JOB, 0, 0)                                                         \
         M(8, FAILED, failed, MESSAGE_BY_DAEMON_TO_JOB, 0, 0)                                                 \
+        M(9, SEEK, seek, MESSAGE_BY_JOB, 0, 0)                                                               \
+        M(10, SOUGHT, sought, MESSAGE_BY_DAEMON_TO_JOB, 0, 0)                                                \
         M(32, SETUP, setup, MESSAGE_BY_DAEMON_TO_WORKER, 2, 2)                                               \
         M(33, SCAN, scan, MESSAGE_BY_DAEMON_TO_WORKER, 0, 0)                                                 \
         M(34, SCANNING, scanning, MESSAGE_BY_WORKER, 0, 0)                                                   \

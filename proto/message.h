@@ -51,6 +51,11 @@ enum message_part_flag {
         MESSAGE_PART_REPLACED = 1, /* some of its rows hold substitutes */
 };
 
+/* Bits of a BATCHES' segment; flags. */
+enum message_segment_flag {
+        MESSAGE_SEGMENT_PADDING = 1, /* all of its rows are padding */
+};
+
 /* How a ring is mapped; ATTACHED.map. */
 enum message_map {
         MESSAGE_MAP_READ_ONLY = 1,

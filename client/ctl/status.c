@@ -172,8 +172,11 @@ static uint64_t samples_of(const json_t *status, const char *pipeline) {
 static void add_progress(struct table *table, uint64_t row, uint64_t samples) {
         bool utf8 = table_is_utf8();
         char bar[STATUS_BAR * 4 + 1] = "";
-        unsigned done = samples ? (unsigned)(row * STATUS_BAR / samples) : 0;
+        unsigned done;
 
+        if (row > samples)
+                row = samples; /* padding */
+        done = samples ? (unsigned)(row * STATUS_BAR / samples) : 0;
         for (unsigned i = 0; i < STATUS_BAR; i++) {
                 if (utf8)
                         strcat(bar, i < done ? "█" : "░");
@@ -183,13 +186,36 @@ static void add_progress(struct table *table, uint64_t row, uint64_t samples) {
         table_add(table, "%s %3.0f %%", bar, samples ? 100.0 * (double)row / (double)samples : 0.0);
 }
 
+static bool has_ranks(const json_t *jobs) {
+        size_t index;
+        json_t *j;
+
+        json_array_foreach(jobs, index, j) {
+                if (number_of(j, "world_size") > 1)
+                        return true;
+        }
+        return false;
+}
+
+static const char *job_state(const json_t *job) {
+        if (json_is_true(json_object_get(job, "parked")))
+                return "parked";
+        return json_is_true(json_object_get(job, "waiting")) ? "waiting" : text_of(job, "state");
+}
+
+/* Ranks have a column where there are any: the table is wide enough. */
 static void print_jobs(const json_t *status) {
+        bool ranks = has_ranks(json_object_get(status, "jobs"));
         char rate[NUMBER_TEXT_MAX];
         struct table table;
         size_t index;
         json_t *j;
 
-        table_init(&table, "r job|L name|r pid|L pipeline|r epoch|l of the epoch|r held|r ready|r rows|r "
+        table_init(&table,
+                   ranks ? "r job|L name|r pid|L pipeline|r rank|r batch|r epoch|l of the epoch|r held|r "
+                           "ready|r "
+                           "rows/s|l state"
+                         : "r job|L name|r pid|L pipeline|r batch|r epoch|l of the epoch|r held|r ready|r "
                            "rows/s|l state");
         json_array_foreach(json_object_get(status, "jobs"), index, j) {
                 double seconds = real_of(j, "seconds");
@@ -198,18 +224,20 @@ static void print_jobs(const json_t *status) {
                 table_add(&table, "%s", text_of(j, "name"));
                 table_add(&table, "%llu", (unsigned long long)number_of(j, "pid"));
                 table_add(&table, "%s", text_of(j, "pipeline"));
+                if (ranks)
+                        table_add(&table, "%llu/%llu", (unsigned long long)number_of(j, "rank"),
+                                  (unsigned long long)number_of(j, "world_size"));
+                table_add(&table, "%llu", (unsigned long long)number_of(j, "batch_size"));
                 table_add(&table, "%llu", (unsigned long long)number_of(j, "epoch"));
                 add_progress(&table, number_of(j, "row"), samples_of(status, text_of(j, "pipeline")));
                 table_add(&table, "%llu/%llu", (unsigned long long)number_of(j, "held"),
                           (unsigned long long)number_of(j, "max_held"));
                 add_count(&table, j, "ready");
-                add_count(&table, j, "rows");
                 table_add(&table, "%s",
                           number_format_count(rate,
                                               seconds > 0 ? (uint64_t)((double)number_of(j, "rows") / seconds)
                                                           : 0));
-                table_add(&table, "%s",
-                          json_is_true(json_object_get(j, "waiting")) ? "waiting" : text_of(j, "state"));
+                table_add(&table, "%s", job_state(j));
         }
         table_print(&table);
         table_deinit(&table);

@@ -138,8 +138,15 @@ static const struct {
          "\"18446744073709551616\""},
         {"last_batch unknown", HEAD SOURCE BATCH "    last_batch: keep\n",
          "5:17: pipelines.a.last_batch: expected one of short, drop, pad, got \"keep\""},
-        {"last_batch pad", HEAD SOURCE BATCH "    last_batch: pad\n",
-         "5:17: pipelines.a.last_batch: expected short or drop, got pad, which is not there yet"},
+        {"drop_last against pad",
+         HEAD SOURCE BATCH "    last_batch: pad\n"
+                           "    drop_last: true\n",
+         "6:16: pipelines.a.drop_last: expected false, as last_batch in line 5 says, or one of the two keys "
+         "only, got true"},
+        {"lookahead beyond", HEAD SOURCE BATCH "    lookahead: 1000001\n",
+         "5:16: pipelines.a.lookahead: expected a whole number from 0 to 1000000, got 1000001"},
+        {"lookahead below", HEAD SOURCE BATCH "    lookahead: -1\n",
+         "5:16: pipelines.a.lookahead: expected a whole number from 0 to 1000000, got -1"},
         {"drop_last against last_batch",
          HEAD SOURCE BATCH "    last_batch: short\n"
                            "    drop_last: true\n",

@@ -66,6 +66,7 @@ static const char whole[] = "# pinfeed.yaml\n"
                             "    seed: 18446744073709551615\n"
                             "    last_batch: drop\n"
                             "    drop_last: true\n"
+                            "    lookahead: 1000000\n"
                             "    workers: 1024\n"
                             "    ring: 2G\n"
                             "    backing: memfd\n"
@@ -115,6 +116,7 @@ START_TEST(test_whole) {
         ck_assert(pipeline->shuffle);
         ck_assert_uint_eq(pipeline->seed, UINT64_MAX);
         ck_assert_int_eq(pipeline->last_batch, LAST_BATCH_DROP);
+        ck_assert_uint_eq(pipeline->lookahead, CONFIG_LOOKAHEAD_MAX);
         ck_assert_uint_eq(pipeline->workers, 1024);
         ck_assert_int_eq(pipeline->backing, CONFIG_BACKING_MEMFD);
         ck_assert_int_eq(pipeline->reserve, CONFIG_RESERVE_START);
@@ -125,14 +127,14 @@ START_TEST(test_whole) {
         ck_assert_uint_eq(pipeline->n_slots, (UINT64_C(2) << 30) / pipeline->schema.slot_bytes);
         ck_assert_uint_le(pipeline->ring_bytes, UINT64_C(2) << 30);
         ck_assert_uint_eq(pipeline->line, 5);
-        ck_assert_uint_eq(pipeline->ring_line, 22);
+        ck_assert_uint_eq(pipeline->ring_line, 23);
 
         pipeline = config_find(config, "val-2.b_C");
         ck_assert_ptr_eq(pipeline, &config->pipelines[1]);
         ck_assert(strstr(pipeline->recipe.source.path, "/12"));
         ck_assert(pipeline->recipe.transforms[1].mean[2] == 4);
         ck_assert_uint_eq(pipeline->n_slots, 2);
-        ck_assert_uint_eq(pipeline->ring_line, 34);
+        ck_assert_uint_eq(pipeline->ring_line, 35);
         ck_assert_ptr_null(config_find(config, "val"));
 }
 END_TEST
@@ -162,9 +164,28 @@ START_TEST(test_last_batch) {
         ck_assert_int_eq(last_batch_of(HEAD SOURCE BATCH "    last_batch: drop\n"), LAST_BATCH_DROP);
         ck_assert_int_eq(last_batch_of(HEAD SOURCE BATCH "    last_batch: short\n    drop_last: false\n"),
                          LAST_BATCH_SHORT);
+        ck_assert_int_eq(last_batch_of(HEAD SOURCE BATCH "    last_batch: pad\n"), LAST_BATCH_PAD);
+        ck_assert_int_eq(last_batch_of(HEAD SOURCE BATCH "    last_batch: pad\n    drop_last: false\n"),
+                         LAST_BATCH_PAD);
         /* exactly one batch is enough, and fewer are where short ones are kept */
         last_batch_of(HEAD SOURCE "    batch_size: 100\n    drop_last: true\n");
         last_batch_of(HEAD SOURCE "    batch_size: 101\n");
+}
+END_TEST
+
+static uint64_t lookahead_of(const char *text) {
+        _cleanup_(config_freep) struct config *config = load(text);
+
+        return config->pipelines[0].lookahead;
+}
+
+/* What is not said follows from `shuffle`, what is said does not. */
+START_TEST(test_lookahead) {
+        ck_assert_uint_eq(lookahead_of(HEAD SOURCE BATCH), 0);
+        ck_assert_uint_eq(lookahead_of(HEAD SOURCE BATCH "    shuffle: false\n"), 0);
+        ck_assert_uint_eq(lookahead_of(HEAD SOURCE BATCH "    shuffle: true\n"), 1);
+        ck_assert_uint_eq(lookahead_of(HEAD SOURCE BATCH "    shuffle: true\n    lookahead: 0\n"), 0);
+        ck_assert_uint_eq(lookahead_of(HEAD SOURCE BATCH "    lookahead: 3\n"), 3);
 }
 END_TEST
 
@@ -274,6 +295,7 @@ int main(void) {
         tcase_add_test(tests, test_whole);
         tcase_add_test(tests, test_errors);
         tcase_add_test(tests, test_last_batch);
+        tcase_add_test(tests, test_lookahead);
         tcase_add_test(tests, test_ring_sizes);
         tcase_add_test(tests, test_ring_of_a_tebibyte);
         tcase_add_test(tests, test_prefixes);

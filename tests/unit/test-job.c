@@ -1,8 +1,9 @@
 /* SPDX-FileCopyrightText: The pinfeed authors */
 /* SPDX-License-Identifier: Apache-2.0 */
 
-/* A connection until it attaches: whose it is, whether its user may have it, when it is served, how its end
- * is seen. The jobs here are real ones on a real loop; whoever connects is a child process or this one. */
+/* A connection: whose it is, whether its user may have it, when it is served, how its end is seen; and once
+ * it is attached, what becomes of batches and SEEKs when its socket is full. The jobs here are real ones on a
+ * real loop; whoever connects is a child process or this one. */
 
 #include "daemon/job.h"
 
@@ -190,11 +191,15 @@ static int no_release(void *context, struct job *job, const uint64_t *numbers, u
         return -EINVAL;
 }
 
+static void no_seek(void *context, struct job *job) {
+        ck_abort_msg("nobody seeks here");
+}
+
 static void no_close(void *context, struct job *job) {
 }
 
 static struct job *new_job(int socket, int expected) {
-        static const struct job_events events = {no_attach, no_release, no_close};
+        static const struct job_events events = {no_attach, no_release, no_seek, no_close};
         static uint32_t id;
         int r = job_new(&loop, &jobs, &quota, socket, ++id, &events, NULL, &fault);
 
@@ -295,9 +300,248 @@ START_TEST(test_too_many_are_refused) {
 }
 END_TEST
 
+/* ---- SEEK and SOUGHT ---- */
+
+enum {
+        HELD = 4000, /* more batches than a socket takes one by one */
+};
+
+static struct job *attached;
+static int peer;
+static unsigned seeks; /* events */
+static bool answers;   /* each at once, with a yes */
+
+static void accept_attach(void *context, struct job *job) {
+        struct message message = {.type = MESSAGE_ATTACHED,
+                                  .attached = {.job = 1,
+                                               .samples = 1,
+                                               .batch_size = 1,
+                                               .last_batch = 1,
+                                               .max_held = HELD,
+                                               .minimum = 1,
+                                               .map = 1,
+                                               .slots = 1,
+                                               .slot_rows = 1,
+                                               .slot_stride = 1,
+                                               .slot_bytes = 1,
+                                               .n_field = 1,
+                                               .field = {{.name = "x", .dtype = 1}},
+                                               .fingerprint = "1"}};
+
+        job_set_attached(job, &message, listening, 1);
+}
+
+static void count_seek(void *context, struct job *job) {
+        seeks++;
+        while (answers && job_next_seek(job))
+                job_answer_seek(job, 77, 0, NULL);
+}
+
+static void look(void) {
+        for (int i = 0; i < 3; i++)
+                uv_run(&loop, UV_RUN_NOWAIT);
+}
+
+static void say(struct message message) {
+        ck_assert_int_eq(message_send(peer, &message, NULL, 0), 0);
+        look();
+}
+
+static void say_seek(uint64_t row) {
+        say((struct message){.type = MESSAGE_SEEK, .seek = {.row = row}});
+}
+
+/* The next message, or 0 when there is none. */
+static int hear(struct message *message) {
+        int fds[SEQPACKET_FDS_MAX], r;
+        size_t n_fds = 0;
+
+        look();
+        r = message_receive(peer, message, fds, &n_fds, MESSAGE_BY_DAEMON_TO_JOB, &fault);
+        for (size_t i = 0; i < n_fds; i++)
+                close(fds[i]);
+        ck_assert_msg(r == 0 || r == MESSAGE_E_AGAIN || r == MESSAGE_E_CLOSED, "%d, %s", r, fault.text);
+        return r == 0 ? (int)message->type : 0;
+}
+
+static void expect_sought(uint64_t number, int error) {
+        static struct message message;
+
+        ck_assert_int_eq(hear(&message), MESSAGE_SOUGHT);
+        ck_assert_uint_eq(message.sought.number, number);
+        ck_assert_int_eq(message.sought.error, error);
+}
+
+static void deliver(uint64_t number) {
+        struct message_batch batch = {.number = number, .rows = 1, .segments = 1};
+
+        *job_deliver(attached, &batch) = (struct message_segment){.rows = 1};
+        job_flush(attached);
+}
+
+/* Batches up to the first that the socket does not take. */
+static uint64_t fill_socket(void) {
+        uint64_t number = 0;
+
+        while (attached->outbox_count == 0)
+                deliver(number++);
+        ck_assert_uint_gt(number, 10);
+        return number - 1;
+}
+
+/* Reads them all; the number of the one that would be next. */
+static uint64_t drain(uint64_t number) {
+        static struct message message;
+
+        while (message_receive(peer, &message, NULL, &(size_t){0}, MESSAGE_BY_DAEMON_TO_JOB, &fault) == 0) {
+                ck_assert_int_eq(message.type, MESSAGE_BATCHES);
+                for (uint32_t i = 0; i < message.batches.n_batch; i++)
+                        ck_assert_uint_eq(message.batches.batch[i].number, number++);
+        }
+        return number;
+}
+
+static void init_attached(void) {
+        static const struct job_events events = {accept_attach, no_release, count_seek, no_close};
+        struct message message = {.type = MESSAGE_HELLO, .hello = {MESSAGE_MAJOR, MESSAGE_MINOR, "test"}};
+        int pair[2];
+
+        init_loop();
+        seeks = 0;
+        answers = false;
+        ck_assert_int_eq(seqpacket_pair(pair), 0);
+        peer = pair[1];
+        ck_assert_int_eq(job_new(&loop, &jobs, &quota, pair[0], 1, &events, NULL, &fault), 0);
+        attached = container_of(jobs.prev, struct job, link);
+        say(message);
+        ck_assert_int_eq(hear(&message), MESSAGE_HELLO);
+        say((struct message){.type = MESSAGE_ATTACH,
+                             .attach = {.pipeline = "p", .world_size = 1, .max_held = HELD}});
+        ck_assert_int_eq(hear(&message), MESSAGE_ATTACHED);
+}
+
+static void deinit_attached(void) {
+        close(peer);
+        deinit_loop();
+}
+
+/* While a SEEK waits nothing is sent; a no leaves everything where it was, behind the answer. */
+START_TEST(test_seek_that_is_refused) {
+        static struct message message;
+
+        deliver(0);
+        ck_assert_int_eq(hear(&message), MESSAGE_BATCHES);
+        say_seek(5);
+        ck_assert_uint_eq(seeks, 1);
+        ck_assert_uint_eq(job_next_seek(attached)->row, 5);
+        deliver(1);
+        deliver(2);
+        ck_assert_int_eq(hear(&message), 0);
+        job_answer_seek(attached, 3, -ENOSPC, "no room");
+        expect_sought(1, ENOSPC);
+        ck_assert_ptr_null(job_next_seek(attached));
+        ck_assert_int_eq(hear(&message), MESSAGE_BATCHES);
+        ck_assert_uint_eq(message.batches.n_batch, 2);
+        ck_assert_uint_eq(message.batches.batch[0].number, 1);
+}
+END_TEST
+
+/* The socket is full: the answer waits, and goes before what was delivered after it; what was delivered
+ * before it and not sent is gone. */
+START_TEST(test_answer_to_a_full_socket) {
+        static struct message message;
+        uint64_t unsent = fill_socket(), number;
+
+        deliver(unsent + 1);
+        say_seek(5);
+        ck_assert(job_take_back(attached, &number));
+        ck_assert_uint_eq(number, unsent);
+        ck_assert(job_take_back(attached, &number));
+        ck_assert_uint_eq(number, unsent + 1);
+        ck_assert(!job_take_back(attached, &number));
+        job_answer_seek(attached, unsent + 2, 0, NULL);
+        ck_assert(attached->answering);
+        deliver(unsent + 2);
+        ck_assert_uint_eq(attached->sent, unsent);
+
+        ck_assert_uint_eq(drain(0), unsent);
+        expect_sought(unsent + 2, 0);
+        ck_assert_int_eq(hear(&message), MESSAGE_BATCHES);
+        ck_assert_uint_eq(message.batches.batch[0].number, unsent + 2);
+        ck_assert_uint_eq(attached->sent, unsent + 3);
+        ck_assert(!attached->blocked);
+}
+END_TEST
+
+/* Several under way: one answer each, in order, each when the one before has gone, and no batch between. */
+START_TEST(test_answers_come_one_by_one) {
+        static struct message message;
+        uint64_t unsent = fill_socket(), number;
+
+        for (uint64_t row = 0; row < 3; row++)
+                say_seek(row);
+        ck_assert_uint_eq(seeks, 3);
+        while (job_take_back(attached, &number))
+                ;
+        job_answer_seek(attached, 500, 0, NULL);
+        ck_assert_ptr_null(job_next_seek(attached));
+        deliver(500);
+        ck_assert_uint_eq(drain(0), unsent);
+        expect_sought(500, 0);
+        ck_assert_uint_eq(seeks, 4); /* the next one may be answered */
+        ck_assert_uint_eq(job_next_seek(attached)->row, 1);
+        ck_assert_int_eq(hear(&message), 0);
+        job_answer_seek(attached, 501, -EINVAL, "no such row");
+        expect_sought(500, EINVAL);
+        ck_assert_uint_eq(job_next_seek(attached)->row, 2);
+        ck_assert(job_take_back(attached, &number));
+        job_answer_seek(attached, 501, 0, NULL);
+        expect_sought(501, 0);
+        ck_assert_int_eq(hear(&message), 0);
+}
+END_TEST
+
+/* The same answered at once, as the daemon does where it can. */
+START_TEST(test_answers_from_within_the_event) {
+        static struct message message;
+        uint64_t unsent = fill_socket(), number;
+
+        while (job_take_back(attached, &number))
+                ;
+        answers = true;
+        for (uint64_t row = 0; row < 5; row++)
+                say_seek(row);
+        deliver(77);
+        ck_assert_uint_eq(drain(0), unsent);
+        for (int i = 0; i < 5; i++)
+                expect_sought(77, 0);
+        ck_assert_int_eq(hear(&message), MESSAGE_BATCHES);
+        ck_assert_uint_eq(message.batches.batch[0].number, 77);
+}
+END_TEST
+
+/* The bound, also when one of them has an answer that waits for the socket. */
+START_TEST(test_too_many_seeks) {
+        if (_i) {
+                fill_socket();
+                say_seek(0);
+                job_answer_seek(attached, 0, -EINVAL, "no");
+                ck_assert(attached->answering);
+        } else {
+                say_seek(0);
+        }
+        for (int i = 1; i < JOB_SEEKS_MAX; i++)
+                say_seek(0);
+        ck_assert_int_eq(attached->state, JOB_ATTACHED);
+        say_seek(0);
+        ck_assert(list_is_empty(&jobs));
+}
+END_TEST
+
 int main(void) {
         Suite *suite = suite_create("job");
-        TCase *plain = tcase_create("quota"), *peer = tcase_create("peer"), *job = tcase_create("job");
+        TCase *plain = tcase_create("quota"), *peer = tcase_create("peer"), *job = tcase_create("job"),
+              *seek = tcase_create("seek");
         SRunner *runner;
         int failed;
 
@@ -310,9 +554,16 @@ int main(void) {
         tcase_add_loop_test(job, test_end_of_process_ends_the_job, 0, 2);
         tcase_add_test(job, test_who_comes_too_often_waits);
         tcase_add_test(job, test_too_many_are_refused);
+        tcase_add_checked_fixture(seek, init_attached, deinit_attached);
+        tcase_add_test(seek, test_seek_that_is_refused);
+        tcase_add_test(seek, test_answer_to_a_full_socket);
+        tcase_add_test(seek, test_answers_come_one_by_one);
+        tcase_add_test(seek, test_answers_from_within_the_event);
+        tcase_add_loop_test(seek, test_too_many_seeks, 0, 2);
         suite_add_tcase(suite, plain);
         suite_add_tcase(suite, peer);
         suite_add_tcase(suite, job);
+        suite_add_tcase(suite, seek);
         runner = srunner_create(suite);
         srunner_set_tap(runner, "-");
         srunner_run_all(runner, CK_SILENT);

@@ -296,7 +296,7 @@ START_TEST(names) {
                 if (type < 0x10000)
                         ck_assert_int_eq(decode(record, 64, 0, MESSAGE_BY_JOB, NULL), -EBADMSG);
         }
-        message.type = (enum message_type)9;
+        message.type = (enum message_type)11;
         ck_assert_int_eq(message_encode(&message, record, sizeof(record), &length), -ERANGE);
 }
 END_TEST
