@@ -19,17 +19,11 @@
 #include "base/cleanup.h"
 
 #include <errno.h>
-#include <poll.h>
 #include <stdbool.h>
 #include <string.h>
 #include <sys/socket.h>
 #include <sys/stat.h>
 #include <sys/un.h>
-
-enum {
-        SEQPACKET_CONNECT_STEP_MS = 10,
-        SEQPACKET_CONNECT_TRIES = 100, /* a second in all */
-};
 
 union control {
         struct cmsghdr header; /* for its alignment */
@@ -91,14 +85,9 @@ int seqpacket_connect(const char *path) {
         fd = new_socket();
         if (fd < 0)
                 return fd;
-        /* With its backlog full a unix socket says EAGAIN and nothing that poll could wait for. */
-        for (int i = 0; connect(fd, (struct sockaddr *)&address, sizeof(address)) < 0; i++) {
-                if (errno != EAGAIN && errno != EINTR)
+        while (connect(fd, (struct sockaddr *)&address, sizeof(address)) < 0)
+                if (errno != EINTR)
                         return -errno;
-                if (i == SEQPACKET_CONNECT_TRIES)
-                        return -EAGAIN;
-                poll(NULL, 0, SEQPACKET_CONNECT_STEP_MS);
-        }
         return fd_take(&fd);
 }
 

@@ -26,7 +26,8 @@ enum seqpacket_error {
  * is in its place: -EADDRINUSE. Close-on-exec, non-blocking, like all sockets made here. */
 int seqpacket_listen(const char *path, int backlog);
 
-/* Connects to `path`. A descriptor, or a negative errno (-ENOENT, -ECONNREFUSED: nobody listens). */
+/* Connects to `path` without waiting. A descriptor, or a negative errno (-ENOENT, -ECONNREFUSED: nobody
+ * listens; -EAGAIN: the listener's backlog is full, and there is nothing to poll for). */
 int seqpacket_connect(const char *path);
 
 /* A connected pair. 0 or a negative errno. */

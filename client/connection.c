@@ -11,14 +11,17 @@
  * the last word, what the daemon said before it closed is.
  *
  * The other side of the socket is checked by the kernel's word (SO_PEERCRED) before anything is sent or
- * believed: in a directory such as /tmp somebody else's process may listen where we expect our own daemon. */
+ * believed: in a directory such as /tmp somebody else's process may listen where we expect our own daemon.
+ *
+ * Nothing here waits but connection_wait. Which attempt is made when, and what follows from its failure, is
+ * link.c's. */
 
 #include "client/connection.h"
 
-#include "base/cleanup.h"
 #include "base/clock.h"
 #include "base/number.h"
 #include "base/seqpacket.h"
+#include "client/attachment.h"
 #include "client/job.h"
 #include "client/registry.h"
 #include "proto/runtime.h"
@@ -28,25 +31,14 @@
 #include <stdarg.h>
 #include <stdio.h>
 #include <string.h>
-
-enum {
-        CONNECTION_PROGRESS_MS = 100, /* pinfeed.h: at most ten times a second */
-};
-
-/* The latest progress that the caller has not seen, and when it may be shown. */
-struct progress {
-        const struct pinfeed_attach *attach;
-        uint64_t due_ns;
-        bool pending;
-        char text[128];
-};
+#include <unistd.h>
 
 uint64_t connection_deadline(uint32_t timeout_ms) {
         return timeout_ms == UINT32_MAX ? UINT64_MAX : clock_ns() + timeout_ms * NS_PER_MS;
 }
 
-int connection_wait(int socket, uint64_t deadline_ns) {
-        struct pollfd entry = {.fd = socket, .events = POLLIN};
+int connection_wait(int socket, short events, uint64_t deadline_ns) {
+        struct pollfd entry = {.fd = socket, .events = events};
         struct timespec left;
 
         for (;;) {
@@ -64,11 +56,14 @@ int connection_wait(int socket, uint64_t deadline_ns) {
 }
 
 int connection_receive(struct pinfeed_job *job, int fds[], size_t *n_fds) {
-        int r = message_receive(job->socket, &job->message, fds, n_fds, MESSAGE_BY_DAEMON_TO_JOB,
+        int r = message_receive(job->current->socket, &job->message, fds, n_fds, MESSAGE_BY_DAEMON_TO_JOB,
                                 &job->fault);
 
         if (r == MESSAGE_E_CLOSED || r == -EPIPE || r == -ECONNRESET)
-                return fault_set(&job->fault, -EPIPE, "pinfeedd (pid %d) is gone", (int)job->daemon_pid);
+                return fault_set(&job->fault, -EPIPE, "pinfeedd (pid %d) is gone%s", (int)job->daemon_pid,
+                                 job->reconnect_s || !job->attached_once
+                                         ? ""
+                                         : "; a job with reconnect_s goes on with the next one");
         if (r == -EBADMSG)
                 return fault_prefix(&job->fault, -EPROTO, "pinfeedd (pid %d) sent a broken message",
                                     (int)job->daemon_pid);
@@ -110,31 +105,12 @@ int connection_failed(struct pinfeed_job *job, const struct message_failed *fail
         return fault_set(&job->fault, -EIO, "%s (%s)", failed->text, details + 2);
 }
 
-static int connection_open_socket(struct pinfeed_job *job, const char *given) {
-        char directory[RUNTIME_PATH_MAX + 1], path[RUNTIME_PATH_MAX + sizeof("/" RUNTIME_JOB_SOCKET)];
+static int connection_check_peer(struct pinfeed_job *job, const char *path) {
         gid_t gid;
         uid_t uid;
         int r;
 
-        r = runtime_find_directory(directory, given, true, &job->fault);
-        if (r < 0)
-                return r;
-        snprintf(path, sizeof(path), "%s/%s", directory, RUNTIME_JOB_SOCKET);
-
-        registry_hold();
-        r = seqpacket_connect(path);
-        if (r >= 0)
-                job->socket = r; /* where a fork's child finds it */
-        registry_put();
-        if (r == -ENOENT || r == -ECONNREFUSED || r == -ENOTDIR)
-                return fault_set(&job->fault, -ENOENT,
-                                 "no pinfeedd listens on %s; start one with 'pinfeedd --config FILE'", path);
-        if (r == -EACCES || r == -EPERM)
-                return fault_set(&job->fault, -EPERM, "%s belongs to somebody else", path);
-        if (r < 0)
-                return fault_set(&job->fault, r, "connecting to %s failed: %s", path, strerror(-r));
-
-        r = seqpacket_peer(job->socket, &job->daemon_pid, &uid, &gid);
+        r = seqpacket_peer(job->current->socket, &job->daemon_pid, &uid, &gid);
         if (r < 0)
                 return fault_set(&job->fault, r, "asking who listens on %s failed: %s", path, strerror(-r));
         if (uid != 0 && uid != geteuid())
@@ -144,19 +120,38 @@ static int connection_open_socket(struct pinfeed_job *job, const char *given) {
         return 0;
 }
 
-/* Copies a name of the caller's; `to` has room for MESSAGE_NAME_MAX bytes. */
-static int connection_copy_name(struct pinfeed_job *job, char *to, const char *name, const char *what) {
-        size_t length = strlen(name);
+/* Makes the job's current attachment, which has no more than a socket. */
+static int connection_open_socket(struct pinfeed_job *job) {
+        char path[RUNTIME_PATH_MAX + sizeof("/" RUNTIME_JOB_SOCKET)];
+        struct attachment *attachment = attachment_new(job);
+        int r;
 
-        if (length > MESSAGE_NAME_MAX)
-                return fault_set(&job->fault, -EINVAL, "the %s name has %zu bytes, at most %d are allowed",
-                                 what, length, MESSAGE_NAME_MAX);
-        fault_sanitize(to, MESSAGE_NAME_MAX + 1, name, length);
-        return 0;
+        if (!attachment)
+                return fault_set(&job->fault, -ENOMEM, "out of memory");
+        snprintf(path, sizeof(path), "%s/%s", job->directory, RUNTIME_JOB_SOCKET);
+
+        registry_change();
+        r = seqpacket_connect(path);
+        attachment->socket = r;
+        if (r >= 0)
+                job->current = attachment;
+        registry_put();
+        if (r >= 0)
+                return connection_check_peer(job, path);
+        attachment_free(attachment);
+        if (r == -ENOENT || r == -ECONNREFUSED || r == -ENOTDIR)
+                return fault_set(&job->fault, -ENOENT,
+                                 "no pinfeedd listens on %s; start one with 'pinfeedd --config FILE'", path);
+        if (r == -EACCES || r == -EPERM)
+                return fault_set(&job->fault, -EPERM, "%s belongs to somebody else", path);
+        if (r == -EAGAIN)
+                return fault_set(&job->fault, -EAGAIN,
+                                 "pinfeedd does not take connections from %s at the moment", path);
+        return fault_set(&job->fault, r, "connecting to %s failed: %s", path, strerror(-r));
 }
 
 static int connection_send(struct pinfeed_job *job) {
-        int r = message_send(job->socket, &job->message, NULL, 0);
+        int r = message_send(job->current->socket, &job->message, NULL, 0);
 
         if (r < 0 && r != -EPIPE && r != -ECONNRESET)
                 return fault_set(&job->fault, r, "sending to pinfeedd (pid %d) failed: %s",
@@ -164,39 +159,24 @@ static int connection_send(struct pinfeed_job *job) {
         return 0;
 }
 
-static int connection_ask(struct pinfeed_job *job, const struct pinfeed_attach *attach) {
-        struct message_attach *request = &job->message.attach;
+int connection_open(struct pinfeed_job *job) {
         int r;
 
+        r = connection_open_socket(job);
+        if (r < 0)
+                return r;
         job->message.type = MESSAGE_HELLO;
         job->message.hello = (struct message_hello){
                 .major = MESSAGE_MAJOR, .minor = MESSAGE_MINOR, .program = "libpinfeed " PINFEED_VERSION};
         r = connection_send(job);
         if (r < 0)
                 return r;
-
         job->message.type = MESSAGE_ATTACH;
-        *request = (struct message_attach){
-                .seed_given = attach->seed_given,
-                .seed = attach->seed_given ? attach->seed : 0,
-                .start_epoch = attach->start_epoch,
-                .start_row = attach->start_row,
-                .batch_size = attach->batch_size,
-                .rank = attach->rank,
-                .world_size = attach->world_size ? attach->world_size : 1,
-                .last_batch = (uint8_t)attach->last_batch,
-                .max_held = attach->max_held_batches,
-        };
-        r = connection_copy_name(job, request->pipeline, attach->pipeline, "pipeline's");
-        if (r < 0)
-                return r;
-        r = connection_copy_name(job, request->name, attach->name, "job's");
-        if (r < 0)
-                return r;
+        job->message.attach = job->request;
         return connection_send(job);
 }
 
-static void connection_describe(struct progress *progress, const struct message_progress *message) {
+static void connection_describe(struct job_progress *progress, const struct message_progress *message) {
         unsigned long long done = message->done, total = message->total;
         char count[NUMBER_TEXT_MAX];
 
@@ -221,17 +201,6 @@ static void connection_describe(struct progress *progress, const struct message_
         progress->pending = true;
 }
 
-static void connection_show(struct progress *progress) {
-        uint64_t now = clock_ns();
-
-        if (!progress->pending || now < progress->due_ns)
-                return;
-        progress->pending = false;
-        progress->due_ns = now + CONNECTION_PROGRESS_MS * NS_PER_MS;
-        if (progress->attach->progress)
-                progress->attach->progress(progress->attach->progress_context, progress->text);
-}
-
 static int connection_check_version(struct pinfeed_job *job, const struct message_hello *hello) {
         if (hello->major == MESSAGE_MAJOR)
                 return 0;
@@ -241,80 +210,56 @@ static int connection_check_version(struct pinfeed_job *job, const struct messag
                          (int)job->daemon_pid, hello->major, hello->minor, MESSAGE_MAJOR, MESSAGE_MINOR);
 }
 
+/* A job that only reconnects never gave a state of its own. */
+static int connection_refused(struct pinfeed_job *job, const struct message_refused *refused) {
+        int error = -(int)refused->error;
+
+        if (error == -ESTALE && job->attached_once)
+                return fault_set(
+                        &job->fault, error,
+                        "pinfeedd came back with a pipeline that has changed, so the job cannot go on: %s",
+                        refused->text);
+        return fault_set(&job->fault, error, "%s", refused->text);
+}
+
 /* One message of the talk. 1: it was ATTACHED; 0: go on; or a negative errno. */
-static int connection_handle(struct pinfeed_job *job, struct progress *progress, bool *greeted) {
+static int connection_handle(struct pinfeed_job *job) {
         const struct message *message = &job->message;
 
         if (message->type == MESSAGE_REFUSED)
-                return fault_set(&job->fault, -(int)message->refused.error, "%s", message->refused.text);
+                return connection_refused(job, &message->refused);
         if (message->type == MESSAGE_FAILED)
                 return connection_failed(job, &message->failed);
-        if (message->type == MESSAGE_HELLO && !*greeted) {
-                *greeted = true;
+        if (message->type == MESSAGE_HELLO && !job->greeted) {
+                job->greeted = true;
                 return connection_check_version(job, &message->hello);
         }
-        if (message->type == MESSAGE_PROGRESS && *greeted) {
-                connection_describe(progress, &message->progress);
+        if (message->type == MESSAGE_PROGRESS && job->greeted) {
+                connection_describe(&job->progress, &message->progress);
                 return 0;
         }
-        if (message->type == MESSAGE_ATTACHED && *greeted) {
-                job->attached = message->attached;
+        if (message->type == MESSAGE_ATTACHED && job->greeted)
                 return 1;
-        }
         return fault_set(&job->fault, -EPROTO, "pinfeedd (pid %d) sent %s out of turn", (int)job->daemon_pid,
                          message_name(message->type));
 }
 
-/* Waits for the next message, showing progress when it is due meanwhile. 0, or a negative errno. */
-static int connection_wait_attaching(struct pinfeed_job *job, struct progress *progress,
-                                     uint64_t deadline_ns) {
-        for (;;) {
-                bool showing = progress->pending && progress->due_ns < deadline_ns;
-                int r = connection_wait(job->socket, showing ? progress->due_ns : deadline_ns);
-
-                if (r != 0)
-                        return r < 0 ? fault_set(&job->fault, r, "waiting for pinfeedd failed: %s",
-                                                 strerror(-r))
-                                     : 0;
-                if (!showing)
-                        return fault_set(&job->fault, -ETIMEDOUT,
-                                         "pinfeedd (pid %d) is not ready in time%s%s", (int)job->daemon_pid,
-                                         progress->text[0] ? "; its last word: " : "", progress->text);
-                connection_show(progress);
-        }
-}
-
-int connection_attach(struct pinfeed_job *job, const struct pinfeed_attach *attach, uint64_t deadline_ns,
-                      int *ring) {
-        struct progress progress = {.attach = attach};
+int connection_talk(struct pinfeed_job *job, int *ring) {
         int fds[SEQPACKET_FDS_MAX];
-        bool greeted = false;
         size_t n_fds;
         int r;
 
-        r = connection_open_socket(job, attach->runtime_dir);
-        if (r < 0)
-                return r;
-        r = connection_ask(job, attach);
-        if (r < 0)
-                return r;
-        for (;;) {
+        do {
                 r = connection_receive(job, fds, &n_fds);
-                if (r < 0)
-                        return r;
-                if (r == MESSAGE_E_AGAIN) {
-                        r = connection_wait_attaching(job, &progress, deadline_ns);
-                        if (r < 0)
-                                return r;
-                        continue;
-                }
-                r = connection_handle(job, &progress, &greeted);
-                if (r < 0)
-                        return r;
-                if (r > 0) {
+                if (r != 0)
+                        return r == MESSAGE_E_AGAIN ? 0 : r;
+                r = connection_handle(job);
+        } while (r == 0);
+        if (job->message.type == MESSAGE_ATTACHED) {
+                if (r > 0)
                         *ring = fds[0]; /* the decoder has counted it: ATTACHED comes with exactly one */
-                        return 0;
-                }
-                connection_show(&progress);
+                else
+                        close(fds[0]);
         }
+        return r;
 }

@@ -8,20 +8,24 @@
 #include <stdint.h>
 
 struct message_failed;
-struct pinfeed_attach;
 struct pinfeed_job;
 
 /* When `timeout_ms` from now is over, as clock_ns counts; UINT64_MAX for UINT32_MAX: never. */
 uint64_t connection_deadline(uint32_t timeout_ms);
 
-/* Waits until the socket can be read or the peer is gone: 1; 0 when the deadline has passed; or a negative
- * errno. Goes on after EINTR. */
-int connection_wait(int socket, uint64_t deadline_ns);
+/* Waits for one of poll's `events` or until the peer is gone: 1; 0 when the deadline has passed; or a
+ * negative errno. Goes on after EINTR. A negative socket is none: time passes. */
+int connection_wait(int socket, short events, uint64_t deadline_ns);
 
-/* Connects, attaches, and waits for ATTACHED, which ends in job->attached. *ring is the descriptor that came
- * with it, the caller's to close. 0 or a negative errno with its text in job->fault. */
-int connection_attach(struct pinfeed_job *job, const struct pinfeed_attach *attach, uint64_t deadline_ns,
-                      int *ring);
+/* One attempt: connects, which makes job->current, and sends HELLO and ATTACH. Does not wait. 0 or a negative
+ * errno with its text in job->fault: -ENOENT nobody listens, -EPERM somebody else does, -EAGAIN the daemon's
+ * backlog is full. */
+int connection_open(struct pinfeed_job *job);
+
+/* Goes on with the talk as far as it can without waiting. 1: ATTACHED has come, in job->message, and *ring is
+ * the descriptor that came with it, the caller's to close; 0: more is to come; or a negative errno with its
+ * text. */
+int connection_talk(struct pinfeed_job *job, int *ring);
 
 /* Receives one message into job->message. 0, MESSAGE_E_AGAIN, or a negative errno with its text: -EPIPE when
  * the daemon is gone, -EPROTO when the message is broken. `fds` has room for SEQPACKET_FDS_MAX. */

@@ -2,84 +2,93 @@
 /* SPDX-FileCopyrightText: The pinfeed authors */
 /* SPDX-License-Identifier: Apache-2.0 */
 
-/* The inside of a job and its batches, shared by the files of libpinfeed. */
+/* The inside of a job, shared by the files of libpinfeed. */
 
 #include "base/fault.h"
 #include "client/pinfeed.h"
-#include "client/view.h"
+#include "client/state.h"
 #include "proto/message.h"
 #include "proto/position.h"
+#include "proto/runtime.h"
 
-#include <stdatomic.h>
 #include <stdbool.h>
 #include <stdint.h>
 #include <sys/types.h>
 
-/* Where a batch struct stands. FREE -> QUEUED -> HELD by the job's thread; HELD -> RELEASING -> FREE or
- * UNSENT by whoever releases; UNSENT -> FREE by the job's thread. */
-enum batch_state {
-        BATCH_FREE = 0, /* as calloc leaves it */
-        BATCH_QUEUED,   /* its handle has come, the caller has not asked for it yet */
-        BATCH_HELD,     /* the caller's */
-        BATCH_RELEASING,
-        BATCH_UNSENT, /* released, but the socket was full: the daemon does not know yet */
+struct attachment;
+
+/* How a job stands to its daemon; link.c has the edges. */
+enum job_stage {
+        JOB_LOST = 0,  /* no socket; the next attempt is at retry_ns. Every job begins like this */
+        JOB_ATTACHING, /* HELLO and ATTACH are sent, the answer is not there */
+        JOB_ATTACHED,
 };
 
-struct pinfeed_batch {
-        struct pinfeed_job *job;
-        struct pinfeed_batch *next; /* in the queue */
-        _Atomic uint32_t state;     /* enum batch_state; acquire and release, see batch.c */
-        uint32_t n_segments;
-        uint64_t number; /* the daemon's */
-        struct position position;
-        uint64_t ready_ns;
-        uint64_t received_ns;
+/* The beginning of a step of all ranks. */
+struct job_place {
+        uint32_t epoch;
+        uint64_t row;
 };
 
-struct batch_segment {
-        uint32_t slot;
-        uint32_t first; /* row in the slot */
-        uint32_t rows;
+/* What is called while a job waits, and with which words. */
+struct job_progress {
+        void (*call)(void *context, const char *text);
+        void *context;
+        uint64_t due_ns; /* not before */
+        bool pending;    /* `text` has not been shown */
+        char text[128];
+};
+
+/* seek.c: a journey of the job. At most one SEEK is on its way; what is asked for meanwhile waits for its
+ * SOUGHT. */
+struct job_seek {
+        bool wanted;             /* a SEEK to `here` is to be sent */
+        bool sent;               /* its SOUGHT has not come */
+        bool returning;          /* back to `from`, for the daemon has said no */
+        struct job_place target; /* of the SEEK that was sent */
+        struct job_place from;
+        bool from_ended; /* epoch_ended, there */
+        int error;       /* what the daemon said, for the next pinfeed_next; 0: nothing */
+        struct fault fault;
 };
 
 struct pinfeed_job {
         /* registry.c */
         struct pinfeed_job *next_living;
-        uint64_t process; /* generation of the process that opened it */
+        uint64_t process;           /* generation of the process that opened it */
+        struct attachment *current; /* NULL: LOST. Like `retired` changed under the write lock only */
+        struct attachment *retired;
 
-        int socket; /* -1: closed */
-        pid_t daemon_pid;
-        int error; /* negative errno that every later call gives once the queue is empty; 0: the stream flows
-                    */
-        struct fault fault;
-
-        struct message_attached attached;
-        struct view view;
-        struct position_plan plan;
-        struct position expected; /* the batch whose handle comes next */
-        uint64_t next_number;     /* the daemon's for it */
-        bool epoch_ended;         /* the next pinfeed_next says so */
+        /* open.c: what the caller asked for */
+        char directory[RUNTIME_PATH_MAX + 1];
+        struct message_attach request; /* sent with each attempt; from the first ATTACHED on its places too */
         uint32_t timeout_ms;
+        uint32_t reconnect_s;
+        struct job_progress progress;
 
-        /* max_held structs would do; more of them are there so that a pointer is not given out again soon
-         * after its release, and a second release of it is noticed. */
-        struct pinfeed_batch *batches;
-        struct batch_segment *segments; /* segments_each for every batch */
-        _Atomic uint32_t n_batches;     /* stored last, with release: registry.c reads it in any thread */
-        uint32_t segments_each;
-        uint32_t cursor; /* where to look for a free struct next: the one that has been free for longest */
-        struct pinfeed_batch *first_queued;
-        struct pinfeed_batch *last_queued;
-        uint32_t n_queued;
+        /* link.c */
+        enum job_stage stage;
+        bool greeted; /* the daemon's HELLO has come */
+        bool attached_once;
+        pid_t daemon_pid;
+        uint64_t retry_ns;
+        uint64_t lost_ns;    /* since when no batch has come; 0: one has, or nothing was ever lost */
+        struct fault reason; /* why the last attempt came to nothing */
+        uint32_t reconnects;
 
-        atomic_uint n_held;   /* relaxed: only a number */
-        atomic_uint n_unsent; /* relaxed: raised before a batch becomes UNSENT, so it is never too low */
+        /* What the daemon said last, and what it said first and has to repeat. */
+        struct message_attached attached;
+        struct position_plan plan;
+        struct pinfeed_field fields[SCHEMA_FIELDS_MAX];
+        char names[SCHEMA_FIELDS_MAX][SCHEMA_NAME_MAX + 1];
+        char state[STATE_PREFIX_MAX]; /* pinfeed_job_state's text, up to the epoch */
+        uint64_t batches_first_epoch;
 
-        struct message message; /* what came last; some 20 KiB, so not on a stack */
+        struct job_place here; /* after the batch that was handed over last, or where it was sent to */
+        bool epoch_ended;      /* the next pinfeed_next says so */
+        struct job_seek seek;
+
+        int error; /* negative errno that every later call gives once the queue is empty; 0: none */
+        struct fault fault;
+        struct message message; /* what came last; some 40 KiB, so not on a stack */
 };
-
-/* batch.c */
-int batch_new_array(struct pinfeed_job *job);
-struct batch_segment *batch_segments(const struct pinfeed_batch *batch);
-struct pinfeed_batch *batch_take_free(struct pinfeed_job *job);
-int batch_send_unsent(struct pinfeed_job *job);

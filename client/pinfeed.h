@@ -45,6 +45,7 @@ enum pinfeed_last_batch {
         PINFEED_LAST_BATCH_DEFAULT = 0, /* what the pipeline says */
         PINFEED_LAST_BATCH_SHORT = 1,
         PINFEED_LAST_BATCH_DROP = 2,
+        PINFEED_LAST_BATCH_PAD = 3,
 };
 
 enum pinfeed_row_flag {
@@ -55,6 +56,7 @@ enum pinfeed_row_flag {
 
 enum {
         PINFEED_DIMS_MAX = 6,
+        PINFEED_STATE_MAX = 256, /* bytes of a state, with its terminating NUL */
 };
 
 /* What to attach to and how. Zero everything, set `size` to sizeof(struct pinfeed_attach) and what you need:
@@ -66,8 +68,8 @@ struct pinfeed_attach {
                                     /run/pinfeed */
         const char *name;        /* for people, in `pinfeedctl jobs`; NULL: the program's name */
         uint32_t rank;
-        uint32_t world_size;       /* 0 means 1; more ranks are not there yet: -EOPNOTSUPP */
-        uint32_t batch_size;       /* rows; 0: the pipeline's; others are not there yet: -EOPNOTSUPP */
+        uint32_t world_size;       /* ranks that divide the stream among them; 0 means 1 */
+        uint32_t batch_size;       /* rows of a batch, the same on all ranks; 0: the pipeline's */
         uint32_t max_held_batches; /* batches delivered and not yet released, 1 ... 1048576; 0: 4 */
         uint32_t start_epoch;
         uint32_t last_batch; /* enum pinfeed_last_batch */
@@ -75,9 +77,22 @@ struct pinfeed_attach {
         uint64_t seed;       /* used if seed_given; jobs with the same seed share one preparation */
         bool seed_given;
         uint32_t timeout_ms; /* for pinfeed_open and each pinfeed_next; 0: 300,000; UINT32_MAX: for ever */
-        /* Called while pinfeed_open waits, at most ten times a second; may be NULL. */
+        /* Called while a call waits for a daemon (pinfeed_open; pinfeed_next when it has gone), at most ten
+         * times a second; may be NULL. */
         void (*progress)(void *context, const char *text);
         void *progress_context;
+        const char *group; /* name that the ranks of one run have in common, for people; NULL: none */
+        /* What pinfeed_job_state gave: goes on exactly there, in place of start_epoch and start_row. With
+         * another world_size or batch_size too: every row of the epoch still comes once. Refused with -ESTALE
+         * and what differs if the pipeline (its name, source, recipe or order) or the seed is not the same
+         * any more. NULL: none. */
+        const char *state;
+        bool force; /* take `state` whatever has changed: its epoch and row count, nothing else */
+        /* Seconds for which another daemon is looked for on the same socket when the job's has gone. The job
+         * goes on with the batch after the last one it was handed; what it holds stays valid. The time runs
+         * from the loss until a batch comes. 0: -EPIPE at once. A job that never had a daemon looks for none:
+         * pinfeed_open says -ENOENT, and may be called again. */
+        uint32_t reconnect_s;
 };
 
 /* One tensor of a batch. The first dimension is the rows of the batch and stands in `rows`, not in `shape`.
@@ -102,14 +117,19 @@ struct pinfeed_info {
         int daemon_pid;
         const char *map;     /* "read-only" */
         const char *sharing; /* one sentence: with whom this job shares, and what would help */
+        uint32_t rank;
+        uint32_t world_size;
+        uint64_t batches_first_epoch; /* of the epoch it was attached in, from there on */
+        uint32_t reconnects;          /* daemons it has found again */
 };
 
 /* Attaches and waits until batches can flow (the daemon may have to scan a source first). On success *job is
  * yours to close. On failure *job is a job that can only give pinfeed_error and be closed, or NULL for want
  * of memory. 0; -EINVAL bad argument; -ENOENT no daemon listens, or no such pipeline; -ETIMEDOUT; -EPROTO
- * another protocol version or a broken message; -EPERM the daemon belongs to somebody else; -EOPNOTSUPP not
- * there yet; -ENOSPC the ring has no room for another job; -EIO the pipeline failed; -EPIPE the daemon went
- * away meanwhile; -ENOMEM, -EMFILE. */
+ * another protocol version or a broken message; -EPERM the daemon belongs to somebody else; -ESTALE `state`
+ * is of something else, and what differs; -ENOSPC the ring has no room for another job; -EIO the pipeline
+ * failed; -EPIPE the daemon went away meanwhile (and, with reconnect_s, no other came); -ESHUTDOWN it is
+ * stopping; -ENOMEM, -EMFILE. */
 int pinfeed_open(struct pinfeed_job **job, const struct pinfeed_attach *attach);
 
 /* Detaches, unmaps and frees. Every batch of the job becomes invalid. NULL is fine. Returns NULL. */
@@ -121,8 +141,10 @@ struct pinfeed_job *pinfeed_close(struct pinfeed_job *job);
  * `timeout_ms` was given as 0 to pinfeed_next_timeout and nothing is there. -ETIMEDOUT: nothing came in time;
  * calling again is fine. -EBUSY: you hold max_held_batches; release one. -EIO: the stream failed (bad sample,
  * dead worker); this and every later call say the same, after the batches that had come before it. -EPROTO:
- * the daemon sent something that cannot be, likewise. -EPIPE: the daemon is gone. -ECHILD: this is a fork's
- * child. */
+ * the daemon sent something that cannot be, likewise. -EPIPE: the daemon is gone, and with reconnect_s no
+ * other was found in time. With reconnect_s also what pinfeed_open can say, when another daemon refuses the
+ * job for good (-ESTALE: the pipeline has changed). After pinfeed_job_seek: the daemon's error, once.
+ * -ECHILD: this is a fork's child. */
 int pinfeed_next(struct pinfeed_job *job, struct pinfeed_batch **batch);
 
 /* The same with a time-out of its own in milliseconds: 0 does not block, UINT32_MAX waits for ever. */
@@ -130,7 +152,9 @@ int pinfeed_next_timeout(struct pinfeed_job *job, struct pinfeed_batch **batch, 
 
 /* For a loop of your own: poll this descriptor for reading, then call pinfeed_dispatch, which takes in what
  * has come without blocking; afterwards pinfeed_next_timeout(job, &batch, 0) gives what is there. The
- * descriptor stays the job's. pinfeed_dispatch: 0, or as pinfeed_next. */
+ * descriptor stays the job's. With reconnect_s it changes with the daemon, so ask for it before each poll;
+ * -EAGAIN: there is none now, so wait a tenth of a second and dispatch. pinfeed_dispatch: 0, or as
+ * pinfeed_next. */
 int pinfeed_fd(const struct pinfeed_job *job);
 int pinfeed_dispatch(struct pinfeed_job *job);
 
@@ -139,6 +163,20 @@ int pinfeed_dispatch(struct pinfeed_job *job);
 const char *pinfeed_error(const struct pinfeed_job *job);
 
 void pinfeed_job_info(const struct pinfeed_job *job, struct pinfeed_info *info);
+
+/* Where the job is, as one line of JSON of at most PINFEED_STATE_MAX - 1 bytes: pipeline, fingerprint of its
+ * contents, seed, epoch, row. It says what pinfeed_next has handed over, not what lies ready, and at the same
+ * step it is the same on all ranks. After an epoch's last batch it is the beginning of the next epoch. Attach
+ * with it (pinfeed_attach.state) to go on after the last batch that you got before. Its length; -ENOSPC when
+ * `size` is too small; -EINVAL for a job that was never attached. */
+int pinfeed_job_state(const struct pinfeed_job *job, char *text, size_t size);
+
+/* Goes to (epoch, row): the next batch is the first one from there on; an epoch begun in its middle is as
+ * short as what is left of it, later ones are whole. Batches that you hold stay yours; release them before
+ * you wait for the next if the ring is full. Never blocks. 0; -EINVAL row is not below `samples`; errors of
+ * the daemon (-ENOSPC: an unaligned row needs more slots than there are) come from pinfeed_next, which goes
+ * on where the job was when it is called again. */
+int pinfeed_job_seek(struct pinfeed_job *job, uint32_t epoch, uint64_t row);
 
 /* Field `index` of the job's batches. 0, or -EINVAL beyond n_fields. */
 int pinfeed_job_field(const struct pinfeed_job *job, uint32_t index, struct pinfeed_field *field);
@@ -149,8 +187,13 @@ uint32_t pinfeed_batch_rows(const struct pinfeed_batch *batch);
 uint32_t pinfeed_batch_epoch(const struct pinfeed_batch *batch);
 uint64_t pinfeed_batch_row(const struct pinfeed_batch *batch); /* of its first row in the epoch */
 
-/* A batch that starts on a multiple of the pipeline's batch size is one segment and can be read in place;
- * others lie in several (a job started at an odd row). Segments are in row order. */
+/* How many of its rows are padding: rows of the epoch's beginning that come a second time so that all ranks
+ * have as many. They are the last ones. */
+uint32_t pinfeed_batch_padding(const struct pinfeed_batch *batch);
+
+/* A batch that starts on a multiple of the pipeline's batch size and is as long is one segment and can be
+ * read in place; others lie in several (another batch size, a job started at an odd row, padding). Segments
+ * are in row order; rows of a segment are all padding or none is. */
 uint32_t pinfeed_batch_segments(const struct pinfeed_batch *batch);
 
 /* The bytes of `field` in `segment`, row-major, *rows rows of row_bytes each. `rows` may be NULL. NULL for an
@@ -166,6 +209,10 @@ const uint8_t *pinfeed_batch_flags(const struct pinfeed_batch *batch, uint32_t s
  * -ENOSPC when `size` is too small (nothing is copied). */
 int64_t pinfeed_batch_copy(const struct pinfeed_batch *batch, uint32_t field, void *to, size_t size);
 
+/* The same for sample numbers and flags, `size` in bytes. */
+int64_t pinfeed_batch_copy_ids(const struct pinfeed_batch *batch, int64_t *to, size_t size);
+int64_t pinfeed_batch_copy_flags(const struct pinfeed_batch *batch, uint8_t *to, size_t size);
+
 /* CLOCK_MONOTONIC nanoseconds: when the batch's last row was written by a worker, and when its handle reached
  * this process. Their difference is the hand-over, if the job had room for the batch all along. */
 uint64_t pinfeed_batch_ready_ns(const struct pinfeed_batch *batch);
@@ -173,7 +220,7 @@ uint64_t pinfeed_batch_received_ns(const struct pinfeed_batch *batch);
 
 /* Ends the lease. The batch must not be used afterwards. Safe from any thread. 0; -EALREADY it was released
  * before; -EINVAL not a batch of a living job; -ECHILD in a fork's child; -EPIPE the daemon is gone (the
- * batch is released all the same). */
+ * batch is released all the same; not with reconnect_s, where it is no news). */
 int pinfeed_batch_release(struct pinfeed_batch *batch);
 
 /* The runtime directory a client would use, see struct pinfeed_attach. 0 or -ENAMETOOLONG. */

@@ -3,20 +3,20 @@
 
 /* A batch pointer comes from the caller and may be stale: released, or of a job that is closed. Looking into
  * the struct to find that out would be the very damage it should prevent, so the address is compared with the
- * arrays of the living jobs first. There are few jobs in a process and the list is walked under a read lock,
- * which release may take from any thread; closing a job takes the write lock and so waits for releases that
- * are under way.
+ * arrays of the living jobs' attachments first. There are few of both in a process and the lists are walked
+ * under a read lock, which release may take from any thread. What takes something away from releases that may
+ * be under way, closing a job or retiring an attachment, does so under the write lock, and so waits for them.
  *
  * A fork's child inherits jobs, list and lock. pthread_atfork keeps the lock whole and counts the generation
  * of the process, so that calls in the child notice without asking the kernel for their pid each time. The
  * child keeps the parent's jobs in the list: that is how it knows their batches to be -ECHILD. Their sockets
- * are closed in it, or the daemon would believe in a job for as long as any of its children lives. A socket
- * that is just being connected is in no job yet, so fork waits for it: at most a second, and only while the
- * daemon's queue is full. */
+ * are closed in it, or the daemon would believe in a job for as long as any of its children lives; so a
+ * socket is made under the write lock, too, and there is none that fork does not know of. */
 
 #include "client/registry.h"
 
 #include "base/cleanup.h"
+#include "client/attachment.h"
 #include "client/job.h"
 
 #include <pthread.h>
@@ -39,7 +39,8 @@ static void registry_in_child(void) {
         registry_lock = (pthread_rwlock_t)PTHREAD_RWLOCK_INITIALIZER;
         registry_process++;
         for (struct pinfeed_job *job = registry_first; job; job = job->next_living)
-                fd_closep(&job->socket);
+                if (job->current)
+                        fd_closep(&job->current->socket);
 }
 
 static void registry_prepare(void) {
@@ -74,26 +75,40 @@ bool registry_is_ours(const struct pinfeed_job *job) {
         return job->process == registry_process;
 }
 
-static bool registry_owns(const struct pinfeed_job *job, uintptr_t address) {
-        uint32_t n = atomic_load_explicit(&job->n_batches, memory_order_acquire); /* batch_new_array */
-        uintptr_t start = (uintptr_t)job->batches;
-        uintptr_t end = start + (uintptr_t)n * sizeof(struct pinfeed_batch);
+static bool registry_owns(const struct attachment *attachment, uintptr_t address) {
+        uint32_t n = atomic_load_explicit(&attachment->n_batches, memory_order_acquire);
+        uintptr_t start, end;
 
+        if (n == 0) /* the array may be in the making: attachment_prepare */
+                return false;
+        start = (uintptr_t)attachment->batches;
+        end = start + (uintptr_t)n * sizeof(struct pinfeed_batch);
         return address >= start && address < end && (address - start) % sizeof(struct pinfeed_batch) == 0;
 }
 
-struct pinfeed_job *registry_get(const struct pinfeed_batch *batch) {
-        struct pinfeed_job *job;
+/* The attachment of the job whose batch it is, or NULL. */
+static struct attachment *registry_search(const struct pinfeed_job *job, uintptr_t address) {
+        struct attachment *attachment = job->current;
 
-        pthread_rwlock_rdlock(&registry_lock);
-        for (job = registry_first; job; job = job->next_living)
-                if (registry_owns(job, (uintptr_t)batch))
-                        break;
-        return job;
+        if (attachment && registry_owns(attachment, address))
+                return attachment;
+        for (attachment = job->retired; attachment; attachment = attachment->next)
+                if (registry_owns(attachment, address))
+                        return attachment;
+        return NULL;
 }
 
-void registry_hold(void) {
+struct attachment *registry_get(const struct pinfeed_batch *batch) {
+        struct attachment *attachment = NULL;
+
         pthread_rwlock_rdlock(&registry_lock);
+        for (struct pinfeed_job *job = registry_first; job && !attachment; job = job->next_living)
+                attachment = registry_search(job, (uintptr_t)batch);
+        return attachment;
+}
+
+void registry_change(void) {
+        pthread_rwlock_wrlock(&registry_lock);
 }
 
 void registry_put(void) {

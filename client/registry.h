@@ -6,6 +6,7 @@
 
 #include <stdbool.h>
 
+struct attachment;
 struct pinfeed_batch;
 struct pinfeed_job;
 
@@ -18,10 +19,11 @@ void registry_remove(struct pinfeed_job *job);
 /* Whether the job was opened by this process, and not by one that it was forked from. */
 bool registry_is_ours(const struct pinfeed_job *job);
 
-/* The living job whose array `batch` points into, or NULL; `batch` itself is not touched. The job cannot go
- * away until registry_put, which must follow in either case. */
-struct pinfeed_job *registry_get(const struct pinfeed_batch *batch);
+/* The attachment of a living job whose array `batch` points into, or NULL; `batch` itself is not touched. It
+ * cannot go away until registry_put, which must follow in either case. */
+struct attachment *registry_get(const struct pinfeed_batch *batch);
 void registry_put(void);
 
-/* From here to registry_put the process does not fork: for a descriptor that is not yet in its job. */
-void registry_hold(void);
+/* From here to registry_put no batch is looked up or released, and the process does not fork: for changes to
+ * a job's attachments and their sockets. */
+void registry_change(void);

@@ -46,10 +46,14 @@ static const struct command commands[] = {
         {"digest", "PIPELINE [options]", "SHA-256 over the rows of an epoch",
          "Over rows in order: the bytes of each row's fields as the schema has them, then its\n"
          "sample number (8 bytes, little-endian). The digest is the same for any number of\n"
-         "workers and jobs, on any machine.\n\n"
+         "workers and jobs, on any machine. Rows of padding are left out.\n\n"
          "  --seed S           instead of the pipeline's\n"
          "  --epoch E          (default: 0)\n"
-         "  --rows A:B         rows A to B, without B; A: is from A on, :B up to B (default: all)\n",
+         "  --rows A:B         rows A to B, without B; A: is from A on, :B up to B (default: all)\n"
+         "  --rank R           the rows of one rank (default: 0)\n"
+         "  --world-size W     of so many, who begin at row A together (default: 1)\n"
+         "  --batch-size B     instead of the pipeline's\n"
+         "  --last-batch T     short, drop or pad (default: short)\n",
          command_digest},
         {"verify", "PIPELINE [--json]", "decode every sample and list the bad ones",
          "In workers of its own, whole files and not only what the transforms leave of them; jobs\n"

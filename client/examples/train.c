@@ -4,8 +4,9 @@
 /* How to train from pinfeed in plain C: a linear layer, softmax, cross-entropy, Adam.
  *
  * The pipeline's first field is the input (float32, or uint8 scaled to 0...1), flattened; its second is an
- * int64 label. What there is to know about pinfeed is in main(), train() and learn_batch(); the rest is the
- * model. */
+ * int64 label. What there is to know about pinfeed is in main(), train(), learn_batch() and the two functions
+ * about the state; the rest is the model. (The state says which rows come next. A trainer that means it keeps
+ * its weights in the same checkpoint, and ranks add up their gradients.) */
 
 #include "client/pinfeed.h"
 
@@ -21,13 +22,14 @@
 enum {
         LANES = 16,  /* classes are padded to a multiple, for vector instructions */
         BLOCK = 256, /* features worked on together, so that their weights stay in the cache for all rows */
+        SAVE_BATCHES = 10, /* between two states */
 };
 
 struct options {
-        const char *runtime_dir, *name, *pipeline;
-        long epochs, classes;
+        const char *runtime_dir, *name, *pipeline, *state_file;
+        long epochs, classes, rank, world_size, batch_size, reconnect;
         float rate;
-        bool json;
+        bool json, force;
 };
 
 static const struct option known_options[] = {{"runtime-dir", required_argument, NULL, 'd'},
@@ -35,6 +37,12 @@ static const struct option known_options[] = {{"runtime-dir", required_argument,
                                               {"lr", required_argument, NULL, 'l'},
                                               {"classes", required_argument, NULL, 'c'},
                                               {"name", required_argument, NULL, 'n'},
+                                              {"rank", required_argument, NULL, 'r'},
+                                              {"world-size", required_argument, NULL, 'w'},
+                                              {"batch-size", required_argument, NULL, 'b'},
+                                              {"reconnect", required_argument, NULL, 'R'},
+                                              {"state", required_argument, NULL, 's'},
+                                              {"force", no_argument, NULL, 'f'},
                                               {"json", no_argument, NULL, 'j'},
                                               {0}};
 
@@ -60,6 +68,12 @@ static double now(void) {
 static int fail(const char *what, const char *why) {
         fprintf(stderr, "train: %s: %s\n", what, why);
         return 1;
+}
+
+/* While pinfeed_open waits, or pinfeed_next for a daemon that has gone. */
+static void show_progress(void *context, const char *text) {
+        if (isatty(STDERR_FILENO))
+                fprintf(stderr, "\r%s: %s\033[K", (const char *)context, text);
 }
 
 static void add_scaled(float *to, const float *from, float scale, size_t width) {
@@ -131,8 +145,8 @@ static void adam(struct model *m, float rate, size_t rows) {
         }
 }
 
-/* One optimiser step. A batch is one run of rows in shared memory, in rare cases several; they are read in
- * place, without a copy. 0, or -EDOM for a label outside the classes. */
+/* One optimiser step. A batch is one run of rows in shared memory, or a few where it does not coincide with a
+ * slot of the ring; they are read in place, without a copy. 0, or -EDOM for a label outside the classes. */
 static int learn_batch(struct model *m, const struct pinfeed_batch *batch, float rate, struct score *score) {
         for (uint32_t s = 0; s < pinfeed_batch_segments(batch); s++) {
                 uint32_t rows;
@@ -181,10 +195,43 @@ static int model_init(struct model *m, const struct pinfeed_job *job, long class
         return 0;
 }
 
+/* Reads the state of an earlier run. 1; 0: there is none yet; or -1 after saying why it cannot be read. */
+static int load_state(const struct options *o, char state[PINFEED_STATE_MAX]) {
+        FILE *file = o->state_file ? fopen(o->state_file, "r") : NULL;
+        size_t length;
+
+        if (!file)
+                return !o->state_file || errno == ENOENT ? 0 : (fail(o->state_file, strerror(errno)), -1);
+        length = fread(state, 1, PINFEED_STATE_MAX - 1, file);
+        state[length] = 0; /* what it is worth is pinfeed_open's to say */
+        if (ferror(file))
+                fail(o->state_file, strerror(errno));
+        return ferror(file) | fclose(file) ? -1 : 1;
+}
+
+/* Keeps the state as it is after the last batch that pinfeed_next gave. The old one is there until the new
+ * one is whole. 0, or 1 after saying what went wrong. */
+static int save_state(const struct options *o, const struct pinfeed_job *job) {
+        char state[PINFEED_STATE_MAX], path[4096];
+        FILE *file;
+        int bad;
+
+        if (!o->state_file)
+                return 0;
+        snprintf(path, sizeof(path), "%s.new", o->state_file);
+        file = pinfeed_job_state(job, state, sizeof(state)) > 0 ? fopen(path, "w") : NULL;
+        if (!file)
+                return fail(path, strerror(errno));
+        bad = fputs(state, file) < 0;
+        bad |= fclose(file) != 0;
+        return bad || rename(path, o->state_file) < 0 ? fail(path, strerror(errno)) : 0;
+}
+
 static int train(const struct options *o, struct pinfeed_job *job, struct model *m, double start) {
         double first = 0, seconds = 0, rows = 0, shown = 0;
         struct pinfeed_batch *batch;
         struct score score = {0}; /* of the epoch */
+        unsigned long batches = 0;
         int r = 0;
 
         for (long epoch = 0; epoch < o->epochs; epoch++) {
@@ -196,6 +243,8 @@ static int train(const struct options *o, struct pinfeed_job *job, struct model 
                                 return fail(o->pipeline, "a label is outside --classes");
                         /* As soon as it is read. A daemon that is gone is pinfeed_next's to say. */
                         pinfeed_batch_release(batch);
+                        if (++batches % SAVE_BATCHES == 0 && save_state(o, job) != 0)
+                                return 1;
                         seconds = now() - start;
                         if (!isatty(STDERR_FILENO) || seconds - shown < 0.1)
                                 continue;
@@ -207,12 +256,14 @@ static int train(const struct options *o, struct pinfeed_job *job, struct model 
                 }
                 if (r < 0)
                         return fail(o->pipeline, pinfeed_error(job));
+                if (save_state(o, job) != 0)
+                        return 1;
         }
         fputs(shown > 0 ? "\r\033[K" : "", stderr);
         printf(o->json ? "{\"name\":\"%s\",\"epochs\":%ld,\"rows\":%.0f,\"seconds\":%.3f,\"first_batch_ms\":%"
                          ".1f,"
                          "\"loss\":%.5f,\"accuracy\":%.5f,\"rows_per_second\":%.1f}\n"
-                       : "%s: %ld epochs, %.0f rows in %.1f s, first batch after %.1f ms, last epoch's loss "
+                       : "%s: epochs %ld, rows %.0f in %.1f s, first batch after %.1f ms, last epoch's loss "
                          "%.4f and "
                          "accuracy %.3f, %.0f rows/s\n",
                o->name, o->epochs, rows, seconds, first * 1e3, score.loss / score.rows,
@@ -220,34 +271,62 @@ static int train(const struct options *o, struct pinfeed_job *job, struct model 
         return 0;
 }
 
+/* 0, or -1 when the command line is no good. */
+static int parse(struct options *o, int argc, char **argv) {
+        for (int c; (c = getopt_long(argc, argv, "", known_options, NULL)) >= 0;) {
+                o->runtime_dir = c == 'd' ? optarg : o->runtime_dir;
+                o->name = c == 'n' ? optarg : o->name;
+                o->epochs = c == 'e' ? atol(optarg) : o->epochs;
+                o->classes = c == 'c' ? atol(optarg) : o->classes;
+                o->rate = c == 'l' ? strtof(optarg, NULL) : o->rate;
+                o->rank = c == 'r' ? atol(optarg) : o->rank;
+                o->world_size = c == 'w' ? atol(optarg) : o->world_size;
+                o->batch_size = c == 'b' ? atol(optarg) : o->batch_size;
+                o->reconnect = c == 'R' ? atol(optarg) : o->reconnect;
+                o->state_file = c == 's' ? optarg : o->state_file;
+                o->json = o->json || c == 'j';
+                o->force = o->force || c == 'f';
+                if (c == '?')
+                        return -1;
+        }
+        if (optind + 1 != argc || o->epochs < 1 || o->classes < 2 || o->classes > 100000 || !(o->rate > 0))
+                return -1;
+        o->pipeline = argv[optind];
+        return 0;
+}
+
 int main(int argc, char **argv) {
         struct options o = {.name = "train", .epochs = 1, .classes = 10, .rate = 1e-3f};
+        char state[PINFEED_STATE_MAX];
         struct model model = {0};
         struct pinfeed_job *job;
         double start = now();
         int r;
 
-        for (int c; (c = getopt_long(argc, argv, "", known_options, NULL)) >= 0;) {
-                o.runtime_dir = c == 'd' ? optarg : o.runtime_dir;
-                o.name = c == 'n' ? optarg : o.name;
-                o.epochs = c == 'e' ? atol(optarg) : o.epochs;
-                o.classes = c == 'c' ? atol(optarg) : o.classes;
-                o.rate = c == 'l' ? strtof(optarg, NULL) : o.rate;
-                o.json = o.json || c == 'j';
-                if (c == '?')
-                        return 2;
-        }
-        if (optind + 1 != argc || o.epochs < 1 || o.classes < 2 || o.classes > 100000 || !(o.rate > 0)) {
+        if (parse(&o, argc, argv) < 0) {
                 fputs("usage: train [--runtime-dir DIR] [--epochs N] [--lr X] [--classes N] [--name NAME] "
-                      "[--json] PIPELINE\n",
+                      "[--json]\n"
+                      "             [--rank R --world-size W] [--batch-size B] [--reconnect SECONDS] "
+                      "[--state FILE [--force]] PIPELINE\n",
                       stderr);
                 return 2;
         }
-        o.pipeline = argv[optind];
+        r = load_state(&o, state);
+        if (r < 0)
+                return 1;
+        /* With a state the job goes on where that was saved, without one it starts at the first row. */
         r = pinfeed_open(&job, &(struct pinfeed_attach){.size = sizeof(struct pinfeed_attach),
                                                         .pipeline = o.pipeline,
                                                         .runtime_dir = o.runtime_dir,
-                                                        .name = o.name});
+                                                        .name = o.name,
+                                                        .rank = (uint32_t)o.rank,
+                                                        .world_size = (uint32_t)o.world_size,
+                                                        .batch_size = (uint32_t)o.batch_size,
+                                                        .state = r > 0 ? state : NULL,
+                                                        .force = o.force,
+                                                        .progress = show_progress,
+                                                        .progress_context = (void *)o.name,
+                                                        .reconnect_s = (uint32_t)o.reconnect});
         if (r < 0)
                 r = fail(o.pipeline, job ? pinfeed_error(job) : strerror(-r));
         else if ((r = model_init(&model, job, o.classes)) < 0)

@@ -1,290 +1,25 @@
 /* SPDX-FileCopyrightText: The pinfeed authors */
 /* SPDX-License-Identifier: Apache-2.0 */
 
-/* libpinfeed against a daemon of our own, in a thread of this process: it says exactly what a case needs,
- * right or wrong, which the real one would not. It has 3 slots of 4 rows; field "x" is two int32 per row,
- * (row + 100 * epoch, slot). */
+/* libpinfeed against a daemon of our own (tests/support/fake-daemon.h): the flow of batches, and what goes
+ * wrong. Where a job is, and how it goes on: test-client-positions.c. */
 
-#include "base/cleanup.h"
-#include "base/fault.h"
-#include "base/fd.h"
-#include "base/seqpacket.h"
-#include "base/shm.h"
 #include "client/pinfeed.h"
-#include "proto/message.h"
-#include "proto/position.h"
-#include "proto/runtime.h"
-#include "proto/schema.h"
+#include "tests/support/fake-daemon.h"
 
 #include <check.h>
 #include <errno.h>
 #include <poll.h>
 #include <pthread.h>
 #include <sched.h>
+#include <semaphore.h>
 #include <stdatomic.h>
 #include <stdbool.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
-#include <sys/mman.h>
-#include <sys/socket.h>
 #include <sys/wait.h>
 #include <unistd.h>
-
-enum {
-        SLOTS = 3,
-        SLOT_ROWS = 4,
-        SAMPLES = 10,
-};
-
-static char directory[64];
-
-struct fake {
-        void (*script)(struct fake *fake); /* runs when ATTACHED is sent */
-        bool script_attaches;              /* or when ATTACH has come */
-        void (*alter)(struct message_attached *attached);
-        uint16_t major;
-        bool refuse;
-        uint64_t ring_short; /* bytes that the ring's file lacks */
-
-        pthread_t thread;
-        int listener, socket, ring;
-        uint8_t *base;
-        struct schema schema;
-        struct message message; /* scratch */
-        struct message_attach request;
-        struct position_plan plan;
-        struct position position;
-        uint64_t number;
-        _Atomic uint64_t released; /* numbers in RELEASE records */
-        uint64_t release_records;
-};
-
-static void fake_send(struct fake *fake, const int *fds, size_t n_fds) {
-        int r;
-
-        while ((r = message_send(fake->socket, &fake->message, fds, n_fds)) == -EAGAIN)
-                poll(&(struct pollfd){.fd = fake->socket, .events = POLLOUT}, 1, 1000);
-        ck_assert_int_eq(r, 0);
-}
-
-/* Waits for a message of the job. False: the job has hung up. */
-static bool fake_receive(struct fake *fake) {
-        int fds[SEQPACKET_FDS_MAX];
-        struct fault fault;
-        size_t n_fds;
-        int r;
-
-        while ((r = message_receive(fake->socket, &fake->message, fds, &n_fds, MESSAGE_BY_JOB, &fault)) ==
-               MESSAGE_E_AGAIN)
-                poll(&(struct pollfd){.fd = fake->socket, .events = POLLIN}, 1, -1);
-        if (r == MESSAGE_E_CLOSED)
-                return false;
-        ck_assert_msg(r == 0, "%s", fault.text);
-        return true;
-}
-
-static void fake_wait_releases(struct fake *fake, uint64_t n) {
-        while (fake->released < n && fake_receive(fake)) {
-                ck_assert_int_eq(fake->message.type, MESSAGE_RELEASE);
-                fake->released += fake->message.release.n_number;
-                fake->release_records++;
-        }
-        ck_assert_uint_eq(fake->released, n);
-}
-
-static void fake_wait_close(struct fake *fake) {
-        while (fake_receive(fake))
-                fake->released += fake->message.release.n_number;
-}
-
-/* Writes the rows and makes the message for the next batch; its slots are those of its rows, modulo SLOTS. */
-static struct message_batches *fake_make_batch(struct fake *fake) {
-        struct message_batches *batches = &fake->message.batches;
-        struct position p = fake->position;
-        struct message_batch *batch = &batches->batch[0];
-
-        fake->message.type = MESSAGE_BATCHES;
-        memset(batches, 0, sizeof(*batches));
-        batches->n_batch = 1;
-        *batch = (struct message_batch){
-                .number = fake->number++, .row = p.row, .epoch = p.epoch, .rows = p.rows, .ready_ns = 1};
-        for (uint64_t row = p.row; row < p.row + p.rows; row++) {
-                uint32_t slot = row / SLOT_ROWS % SLOTS, first = row % SLOT_ROWS;
-                uint8_t *start = fake->base + slot * fake->schema.slot_stride;
-                int32_t *x = (int32_t *)(start + fake->schema.fields[0].offset) + first * 2;
-
-                if (row == p.row || first == 0)
-                        batches->segment[batches->n_segment++] =
-                                (struct message_segment){.slot = slot, .first = first};
-                batches->segment[batches->n_segment - 1].rows++;
-                x[0] = (int32_t)(row + 100 * p.epoch);
-                x[1] = (int32_t)slot;
-                ((int64_t *)(start + fake->schema.ids_offset))[first] = (int64_t)(1000 + row);
-                start[fake->schema.flags_offset + first] = row == 3;
-        }
-        batch->segments = (uint16_t)batches->n_segment;
-        fake->position = position_next(&fake->plan, p);
-        return batches;
-}
-
-static void fake_send_batches(struct fake *fake, unsigned n) {
-        while (n-- > 0) {
-                fake_make_batch(fake);
-                fake_send(fake, NULL, 0);
-        }
-}
-
-static void fake_send_attached(struct fake *fake) {
-        struct message_attached *a = &fake->message.attached;
-        const struct schema *s = &fake->schema;
-
-        fake->message.type = MESSAGE_ATTACHED;
-        *a = (struct message_attached){
-                .job = 7,
-                .samples = SAMPLES,
-                .seed = 5,
-                .start_epoch = fake->request.start_epoch,
-                .start_row = fake->request.start_row,
-                .batch_size = SLOT_ROWS,
-                .last_batch = fake->request.last_batch ? fake->request.last_batch : MESSAGE_MAP_READ_ONLY,
-                .max_held = fake->request.max_held,
-                .minimum = 2,
-                .map = MESSAGE_MAP_READ_ONLY,
-                .slots = SLOTS,
-                .slot_rows = SLOT_ROWS,
-                .slot_stride = s->slot_stride,
-                .slot_bytes = s->slot_bytes,
-                .ids_offset = s->ids_offset,
-                .flags_offset = s->flags_offset,
-                .n_field = 1,
-                .sharing = "alone",
-        };
-        a->field[0] = (struct message_field){.name = "x",
-                                             .dtype = SCHEMA_INT32,
-                                             .n_shape = 1,
-                                             .shape = {2},
-                                             .offset = s->fields[0].offset,
-                                             .capacity = s->fields[0].capacity};
-        if (fake->alter)
-                fake->alter(a);
-        fake_send(fake, &fake->ring, 1);
-}
-
-static void fake_make_ring(struct fake *fake) {
-        uint64_t bytes;
-
-        fake->schema.n_fields = 1;
-        fake->schema.fields[0] =
-                (struct schema_field){.name = "x", .dtype = SCHEMA_INT32, .n_dims = 1, .shape = {2}};
-        ck_assert_int_eq(schema_lay_out(&fake->schema, SLOT_ROWS, NULL), 0);
-        ck_assert_int_eq(schema_ring_bytes(&fake->schema, SLOTS, &bytes), 0);
-        fake->ring = shm_create_memfd("test-client");
-        ck_assert_int_ge(fake->ring, 0);
-        ck_assert_int_eq(ftruncate(fake->ring, (off_t)(bytes - fake->ring_short)), 0);
-        fake->base = mmap(NULL, bytes, PROT_READ | PROT_WRITE, MAP_SHARED, fake->ring, 0);
-        ck_assert_ptr_ne(fake->base, MAP_FAILED);
-}
-
-static void *fake_run(void *data) {
-        struct fake *fake = data;
-
-        poll(&(struct pollfd){.fd = fake->listener, .events = POLLIN}, 1, 10000);
-        fake->socket = accept(fake->listener, NULL, NULL);
-        ck_assert_int_ge(fake->socket, 0);
-        ck_assert_int_eq(fd_set_nonblocking(fake->socket, true), 0);
-        ck_assert(fake_receive(fake));
-        ck_assert_int_eq(fake->message.type, MESSAGE_HELLO);
-        ck_assert_uint_eq(fake->message.hello.major, MESSAGE_MAJOR);
-
-        fake->message.hello.major = fake->major;
-        fake_send(fake, NULL, 0);
-        if (fake->refuse) {
-                /* closes without having read ATTACH, as a daemon in a hurry may */
-                fake->message.type = MESSAGE_REFUSED;
-                fake->message.refused = (struct message_refused){.error = ENOSPC, .text = "no room for you"};
-                fake_send(fake, NULL, 0);
-        } else {
-                ck_assert(fake_receive(fake));
-                ck_assert_int_eq(fake->message.type, MESSAGE_ATTACH);
-                fake->request = fake->message.attach;
-                fake->plan = (struct position_plan){
-                        .samples = SAMPLES,
-                        .batch_size = SLOT_ROWS,
-                        .world_size = 1,
-                        .last_batch = fake->request.last_batch ? fake->request.last_batch : LAST_BATCH_SHORT};
-                fake->position =
-                        position_first(&fake->plan, fake->request.start_epoch, fake->request.start_row);
-                if (!fake->script_attaches)
-                        fake_send_attached(fake);
-                fake->script(fake);
-        }
-        close(fake->socket);
-        return NULL;
-}
-
-static void fake_start(struct fake *fake) {
-        char path[128];
-
-        if (!fake->major)
-                fake->major = MESSAGE_MAJOR;
-        fake_make_ring(fake);
-        snprintf(path, sizeof(path), "%s/%s", directory, RUNTIME_JOB_SOCKET);
-        unlink(path); /* of a case that failed */
-        fake->listener = seqpacket_listen(path, 4);
-        ck_assert_int_ge(fake->listener, 0);
-        ck_assert_int_eq(pthread_create(&fake->thread, NULL, fake_run, fake), 0);
-}
-
-static void fake_stop(struct fake *fake) {
-        char path[128];
-
-        ck_assert_int_eq(pthread_join(fake->thread, NULL), 0);
-        snprintf(path, sizeof(path), "%s/%s", directory, RUNTIME_JOB_SOCKET);
-        unlink(path);
-        close(fake->listener);
-        close(fake->ring);
-        munmap(fake->base, (SLOTS - 1) * fake->schema.slot_stride + fake->schema.slot_bytes);
-}
-
-static int open_with(struct pinfeed_job **job, struct pinfeed_attach attach) {
-        attach.size = sizeof(attach);
-        attach.pipeline = "demo";
-        attach.runtime_dir = directory;
-        if (!attach.timeout_ms)
-                attach.timeout_ms = 5000;
-        return pinfeed_open(job, &attach);
-}
-
-static struct pinfeed_job *open_job(struct pinfeed_attach attach) {
-        struct pinfeed_job *job;
-        int r = open_with(&job, attach);
-
-        ck_assert_msg(r == 0, "%d: %s", r, pinfeed_error(job));
-        return job;
-}
-
-static struct pinfeed_batch *next(struct pinfeed_job *job) {
-        struct pinfeed_batch *batch;
-        int r = pinfeed_next(job, &batch);
-
-        ck_assert_msg(r == 1, "%d: %s", r, pinfeed_error(job));
-        ck_assert_ptr_nonnull(batch);
-        return batch;
-}
-
-static void assert_batch(const struct pinfeed_batch *batch, uint32_t epoch, uint64_t row, uint32_t rows) {
-        int32_t x[2 * SLOT_ROWS];
-
-        ck_assert_uint_eq(pinfeed_batch_epoch(batch), epoch);
-        ck_assert_uint_eq(pinfeed_batch_row(batch), row);
-        ck_assert_uint_eq(pinfeed_batch_rows(batch), rows);
-        ck_assert_int_eq(pinfeed_batch_copy(batch, 0, x, sizeof(x)), (int64_t)(rows * 2 * sizeof(int32_t)));
-        for (uint32_t i = 0; i < rows; i++) {
-                ck_assert_int_eq(x[2 * i], (int32_t)(row + i + 100 * epoch));
-                ck_assert_int_eq(x[2 * i + 1], (int32_t)((row + i) / SLOT_ROWS % SLOTS));
-        }
-}
 
 static void script_two_epochs(struct fake *fake) {
         fake_send_batches(fake, 3);
@@ -294,7 +29,7 @@ static void script_two_epochs(struct fake *fake) {
 }
 
 START_TEST(test_epochs) {
-        struct fake fake = {.script = script_two_epochs};
+        struct fake fake = {.script = script_two_epochs, .lookahead = 1};
         struct pinfeed_info info;
         struct pinfeed_field field;
         struct pinfeed_job *job;
@@ -304,7 +39,7 @@ START_TEST(test_epochs) {
         job = open_job((struct pinfeed_attach){.seed = 5, .seed_given = true});
         pinfeed_job_info(job, &info);
         ck_assert_uint_eq(info.job, 7);
-        ck_assert_uint_eq(info.samples, SAMPLES);
+        ck_assert_uint_eq(info.samples, FAKE_SAMPLES);
         ck_assert_uint_eq(info.batches_per_epoch, 3);
         ck_assert_uint_eq(info.max_held_batches, 4);
         ck_assert_str_eq(info.map, "read-only");
@@ -316,7 +51,7 @@ START_TEST(test_epochs) {
         ck_assert_int_eq(pinfeed_job_field(job, 1, &field), -EINVAL);
 
         for (uint32_t epoch = 0; epoch < 2; epoch++) {
-                for (uint32_t row = 0; row < SAMPLES; row += SLOT_ROWS) {
+                for (uint32_t row = 0; row < FAKE_SAMPLES; row += FAKE_SLOT_ROWS) {
                         uint32_t rows;
 
                         batch = next(job);
@@ -356,7 +91,7 @@ static void script_three_batches(struct fake *fake) {
 
 /* Starting at row 2, batches lie in two slots each. */
 START_TEST(test_segments) {
-        struct fake fake = {.script = script_three_batches};
+        struct fake fake = {.script = script_three_batches, .lookahead = 1};
         struct pinfeed_job *job;
         struct pinfeed_batch *batch;
         uint32_t rows;
@@ -381,7 +116,7 @@ END_TEST
 
 /* With drop and too few rows left, the first epoch is over before it begins. */
 START_TEST(test_empty_remainder) {
-        struct fake fake = {.script = script_three_batches};
+        struct fake fake = {.script = script_three_batches, .lookahead = 1};
         struct pinfeed_job *job;
         struct pinfeed_batch *batch;
 
@@ -452,7 +187,7 @@ START_TEST(test_daemon_gone) {
         struct fake fake = {.script = script_gone};
         struct pinfeed_job *job;
         struct pinfeed_batch *a, *b, *c;
-        char words[64];
+        char words[128];
 
         fake_start(&fake);
         job = open_job((struct pinfeed_attach){0});
@@ -461,7 +196,9 @@ START_TEST(test_daemon_gone) {
         b = next(job);
         for (int i = 0; i < 2; i++) {
                 ck_assert_int_eq(pinfeed_next(job, &c), -EPIPE);
-                snprintf(words, sizeof(words), "pinfeedd (pid %d) is gone", getpid());
+                snprintf(words, sizeof(words),
+                         "pinfeedd (pid %d) is gone; a job with reconnect_s goes on with the next one",
+                         getpid());
                 ck_assert_str_eq(pinfeed_error(job), words);
         }
         assert_batch(a, 0, 0, 4);
@@ -505,8 +242,10 @@ START_TEST(test_failed) {
 }
 END_TEST
 
+static sem_t nothing_was_there;
+
 static void script_foreign_loop(struct fake *fake) {
-        usleep(20000);
+        sem_wait(&nothing_was_there);
         fake_send_batches(fake, 1);
         fake_wait_releases(fake, 1);
         fake_wait_close(fake);
@@ -518,10 +257,12 @@ START_TEST(test_foreign_loop) {
         struct pinfeed_batch *batch;
         struct pollfd entry = {.events = POLLIN};
 
+        sem_init(&nothing_was_there, 0, 0);
         fake_start(&fake);
         job = open_job((struct pinfeed_attach){0});
         ck_assert_int_eq(pinfeed_dispatch(job), 0);
         ck_assert_int_eq(pinfeed_next_timeout(job, &batch, 0), -EAGAIN);
+        sem_post(&nothing_was_there);
         entry.fd = pinfeed_fd(job);
         ck_assert_int_eq(poll(&entry, 1, 5000), 1);
         ck_assert_int_eq(pinfeed_dispatch(job), 0);
@@ -580,7 +321,7 @@ static void script_stopped(struct fake *fake) {
 }
 
 START_TEST(test_full_socket) {
-        struct fake fake = {.script = script_stopped};
+        struct fake fake = {.script = script_stopped, .lookahead = 1};
         struct pinfeed_job *job;
         struct pinfeed_batch *batches[MANY], *batch;
         int r;
@@ -652,7 +393,7 @@ static void *release_run(void *data) {
 
 /* Batches are released by other threads while this one goes on. */
 START_TEST(test_threads) {
-        struct fake fake = {.script = script_stream};
+        struct fake fake = {.script = script_stream, .lookahead = 1};
         struct pinfeed_job *job;
         struct pinfeed_batch *batch, *expected;
         pthread_t threads[THREADS];
@@ -727,7 +468,7 @@ static void script_silent(struct fake *fake) {
 
 START_TEST(test_refused) {
         struct pinfeed_job *job;
-        struct fake refusing = {.refuse = true},
+        struct fake refusing = {.refusals = 1, .refuse_error = ENOSPC},
                     newer = {.script = script_silent, .script_attaches = true, .major = 2},
                     silent = {.script = script_silent, .script_attaches = true};
 
@@ -758,18 +499,19 @@ START_TEST(test_arguments) {
         struct {
                 struct pinfeed_attach attach;
                 uint64_t newer;
-        } larger = {.attach = {.size = sizeof(larger), .pipeline = "demo", .runtime_dir = directory},
+        } larger = {.attach = {.size = sizeof(larger), .pipeline = "demo", .runtime_dir = fake_directory},
                     .newer = 1};
         static const struct {
                 struct pinfeed_attach attach;
                 int error;
         } cases[] = {
                 {{.rank = 1}, -EINVAL},
-                {{.world_size = 2}, -EOPNOTSUPP},
+                {{.rank = 2, .world_size = 2}, -EINVAL},
+                {{.world_size = (1 << 20) + 1}, -EINVAL},
                 {{.max_held_batches = (1 << 20) + 1}, -EINVAL},
                 {{.batch_size = UINT32_C(1) << 31}, -EINVAL},
                 {{.start_row = UINT64_C(1) << 63}, -EINVAL},
-                {{.last_batch = 3}, -EINVAL},
+                {{.last_batch = 4}, -EINVAL},
         };
         struct pinfeed_job *job;
 
@@ -811,7 +553,9 @@ END_TEST
         A(field_shape, a->field[0].shape[0] = 3)                                                             \
         A(field_shape_huge, a->field[0].shape[0] = UINT64_C(1) << 62)                                        \
         A(field_order, a->field[0].order = 1)                                                                \
-        A(start_row, a->start_row = SAMPLES)                                                                 \
+        A(start_row, a->start_row = FAKE_SAMPLES)                                                            \
+        A(start_elsewhere, a->start_row = 1)                                                                 \
+        A(segments, a->batch_size = 6000; a->last_batch = 3)                                                 \
         A(max_held, a->max_held = 5)
 
 #define A(name, change)                                                                                      \
@@ -874,7 +618,7 @@ static void script_bad_batch(struct fake *fake) {
                 b->batch[0].rows = 3;
                 break;
         case 4:
-                b->segment[0].slot = SLOTS;
+                b->segment[0].slot = FAKE_SLOTS;
                 break;
         case 5:
                 b->segment[0].first = 1;
@@ -915,7 +659,7 @@ static void script_bad_batch(struct fake *fake) {
 }
 
 START_TEST(test_bad_batch) {
-        struct fake fake = {.script = script_bad_batch};
+        struct fake fake = {.script = script_bad_batch, .lookahead = 1};
         struct pinfeed_job *job;
         struct pinfeed_batch *batch;
         int r;
@@ -964,14 +708,12 @@ int main(void) {
         SRunner *runner;
         int failed;
 
-        snprintf(directory, sizeof(directory), "/tmp/pinfeed-test-client-XXXXXX");
-        if (!mkdtemp(directory))
-                return 1;
+        fake_make_directory();
         runner = srunner_create(suite());
         srunner_set_tap(runner, "-");
         srunner_run_all(runner, CK_SILENT);
         failed = srunner_ntests_failed(runner);
         srunner_free(runner);
-        rmdir(directory);
+        rmdir(fake_directory);
         return failed > 0;
 }

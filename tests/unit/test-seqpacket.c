@@ -5,7 +5,6 @@
  * is left open on any way out. They are counted before and after. */
 
 #include "base/cleanup.h"
-#include "base/clock.h"
 #include "base/fd.h"
 #include "base/seqpacket.h"
 
@@ -97,18 +96,15 @@ END_TEST
 START_TEST(full_backlog) {
         _cleanup_(fd_closep) int listener = -1;
         int fds[8], n = 0, r;
-        uint64_t started;
 
         listener = seqpacket_listen(in_directory("sock"), 0);
         ck_assert_int_ge(listener, 0);
         do {
-                started = clock_ns();
                 r = seqpacket_connect(in_directory("sock"));
                 if (r >= 0)
                         fds[n++] = r;
         } while (r >= 0 && n < 8);
         ck_assert_int_eq(r, -EAGAIN);
-        ck_assert_uint_ge(clock_ns() - started, 900 * NS_PER_MS);
         while (n > 0)
                 close(fds[--n]);
 }
