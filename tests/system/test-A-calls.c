@@ -203,12 +203,14 @@ static void write_traced_config(struct harness *h) {
                              "    source: {type: synthetic, mode: ramp, samples: 400, bytes: 256K}\n"
                              "    batch_size: 4\n"
                              "    slots: %d\n"
+                             "    lookahead: 1\n"
                              "    workers: 2\n"
                              "  photos:\n"
                              "    source: {type: imagefolder, path: photos}\n"
                              "    transforms: [{random_resized_crop: {size: 64}}, random_horizontal_flip]\n"
                              "    batch_size: 4\n"
                              "    slots: %d\n"
+                             "    lookahead: 1\n" /* so that all slots are used, over the ends of epochs */
                              "    workers: 2\n",
                              SLOTS, SLOTS);
 }

@@ -46,6 +46,7 @@ static void write_config(struct harness *h, unsigned samples, unsigned bytes, un
                              "    source: {type: synthetic, mode: ramp, samples: %u, bytes: %u}\n"
                              "    batch_size: %u\n"
                              "    slots: %u\n"
+                             "    lookahead: 1\n" /* the ring may hold more than an epoch */
                              "    workers: %d\n",
                              samples, bytes, batch_size, slots, WORKERS);
 }

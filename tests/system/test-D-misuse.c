@@ -342,11 +342,10 @@ START_TEST(test_attach_that_cannot_be) {
         reader_expect_refusal(&wrong, -EINVAL, text, sizeof(text));
         expect_words(text, "pipeline");
         wrong = attach;
+        wrong.rank = 2;
         wrong.world_size = 2;
-        reader_expect_refusal(&wrong, -EOPNOTSUPP, text, sizeof(text));
-        wrong = attach;
-        wrong.batch_size = BATCH + 1;
-        reader_expect_refusal(&wrong, -EOPNOTSUPP, text, sizeof(text));
+        reader_expect_refusal(&wrong, -EINVAL, text, sizeof(text));
+        expect_words(text, "rank");
         wrong = attach;
         wrong.runtime_dir = harness_directory(h); /* where no daemon is */
         reader_expect_refusal(&wrong, -ENOENT, text, sizeof(text));

@@ -442,32 +442,6 @@ START_TEST(test_ping_while_many_workers_start) {
 }
 END_TEST
 
-/* ---- what is not there yet ---- */
-
-START_TEST(test_groups_and_padding_are_refused) {
-        struct harness *h = harness_new();
-        struct message group = raw_attach("ramp"), pad = raw_attach("ramp");
-        char text[TEXT];
-        int fd;
-
-        write_config(h, "samples: 100, bytes: 64", "    workers: 2\n");
-        harness_start(h);
-        snprintf(group.attach.group, sizeof(group.attach.group), "all-eight");
-        pad.attach.last_batch = 3; /* 1 and 2 are the ones that libpinfeed knows */
-        fd = raw_greeted(h);
-        raw_send(fd, &group);
-        ck_assert_int_eq(raw_expect_refused(fd, text, sizeof(text)), EOPNOTSUPP);
-        expect_words(text, "group \"all-eight\": groups of ranks are not there yet");
-        fd = raw_greeted(h);
-        raw_send(fd, &pad);
-        ck_assert_int_eq(raw_expect_refused(fd, text, sizeof(text)), EOPNOTSUPP);
-        expect_words(text, "last_batch: pad is not there yet");
-        read_some(h);
-        harness_stop(h, SIGTERM, 0);
-        harness_free(h);
-}
-END_TEST
-
 /* ---- all slots are held ---- */
 
 enum {
@@ -635,7 +609,6 @@ int main(void) {
         tcase_add_test(tcase, test_configuration_at_a_path_that_is_no_text);
         tcase_add_test(tcase, test_control_lines_that_are_no_text);
         tcase_add_test(tcase, test_ping_while_many_workers_start);
-        tcase_add_test(tcase, test_groups_and_padding_are_refused);
         tcase_add_test(tcase, test_jobs_wait_for_slots_that_others_hold);
         suite_add_tcase(suite, tcase);
         runner = srunner_create(suite);

@@ -38,6 +38,7 @@ static struct harness *start_with(const char *backing) {
                              "    source: {type: synthetic, mode: ramp, samples: %d, bytes: 1024}\n"
                              "    batch_size: %d\n"
                              "    slots: 16\n"
+                             "    lookahead: 1\n" /* raw jobs do not ask for epochs */
                              "    backing: %s\n"
                              "    workers: 2\n",
                              SAMPLES, BATCH, backing);
@@ -308,7 +309,8 @@ START_TEST(test_M5_numbers_to_libpinfeed) {
         reader_expect_refusal(&wrong, -EINVAL, text, sizeof(text));
         expect_words(text, "2147483648");
         wrong.batch_size = INT32_MAX;
-        reader_expect_refusal(&wrong, -EOPNOTSUPP, text, sizeof(text));
+        reader_expect_refusal(&wrong, -ENOSPC, text, sizeof(text));
+        expect_words(text, "slots");
         wrong = attach;
         wrong.start_row = UINT64_C(1) << 63;
         reader_expect_refusal(&wrong, -EINVAL, text, sizeof(text));

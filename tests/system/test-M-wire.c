@@ -139,16 +139,16 @@ START_TEST(test_M5_numbers_within_the_limits_of_the_wire) {
                 int error;
                 const char *words;
         } wrong[] = {
-                {.batch_size = INT32_MAX, .world_size = 1, .error = EOPNOTSUPP, .words = "2147483647"},
+                {.batch_size = INT32_MAX, .world_size = 1, .error = ENOSPC, .words = "slots"},
                 {.start_row = SAMPLES, .world_size = 1, .error = EINVAL, .words = "1000"},
                 {.start_row = UINT64_C(1) << 48,
                  .world_size = 1,
                  .error = EINVAL,
                  .words = "281474976710656"},
                 {.start_epoch = UINT32_MAX, .world_size = 1, .error = EINVAL, .words = "4294967295"},
-                {.rank = 1, .world_size = 2, .error = EOPNOTSUPP, .words = "rank"},
-                {.rank = UINT32_MAX, .world_size = UINT32_MAX, .error = EOPNOTSUPP, .words = "rank"},
-                {.rank = 5, .world_size = 1, .error = EOPNOTSUPP, .words = "rank 5 of 1"},
+                {.rank = 2, .world_size = 2, .error = EINVAL, .words = "rank: expected from 0 to 1"},
+                {.rank = UINT32_MAX, .world_size = UINT32_MAX, .error = EINVAL, .words = "1048576"},
+                {.rank = 5, .world_size = 1, .error = EINVAL, .words = "got 5"},
         };
         struct harness *h = start();
         char text[TEXT];

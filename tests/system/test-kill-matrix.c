@@ -874,6 +874,7 @@ static void write_config(struct harness *h) {
                                 "             slow_sample: %d, slow_us: %d, delay_us: %d}\n"
                                 "    batch_size: %d\n"
                                 "    slots: %d\n"
+                                "    lookahead: 1\n"
                                 "    reserve: %s\n"
                                 "    workers: %d\n",
                                 s->name, suffix, s->samples ? s->samples : SAMPLES,
