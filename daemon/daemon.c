@@ -24,6 +24,7 @@
 #include "daemon/job.h"
 #include "daemon/listener.h"
 #include "daemon/log.h"
+#include "daemon/observe.h"
 
 #include <errno.h>
 #include <inttypes.h>
@@ -137,6 +138,10 @@ static void on_connection(uv_poll_t *poll, int status, int events) {
         }
 }
 
+static void on_observing(uv_timer_t *timer) {
+        observe_all(timer->data);
+}
+
 /* ---- end ---- */
 
 static void daemon_stop(struct daemon *daemon, const char *reason) {
@@ -146,6 +151,7 @@ static void daemon_stop(struct daemon *daemon, const char *reason) {
         if (reason)
                 log_line(LOG_INFO, "%s: stopping", reason);
         uv_close((uv_handle_t *)&daemon->job_pause, NULL);
+        uv_close((uv_handle_t *)&daemon->observing, NULL);
         if (daemon->job_socket >= 0)
                 uv_close((uv_handle_t *)&daemon->job_poll, NULL);
         daemon->control = control_free(daemon->control);
@@ -331,7 +337,10 @@ static void serve(struct daemon *daemon, struct fault *fault) {
 
         raise_descriptor_limit();
         uv_timer_init(&daemon->loop, &daemon->job_pause);
-        daemon->job_pause.data = daemon;
+        uv_timer_init(&daemon->loop, &daemon->observing);
+        daemon->job_pause.data = daemon->observing.data = daemon;
+        uv_timer_start(&daemon->observing, on_observing, OBSERVE_MS, OBSERVE_MS);
+        uv_unref((uv_handle_t *)&daemon->observing);
         watch_signals(daemon);
         verify_init(&daemon->verify, &daemon->loop, daemon->worker_path, (int)daemon->config->nice);
         r = make_pipelines(daemon, fault);

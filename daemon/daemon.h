@@ -30,6 +30,7 @@ struct daemon {
         int job_socket;
         uv_poll_t job_poll;
         uv_timer_t job_pause; /* runs while nothing is accepted: see on_connection */
+        uv_timer_t observing; /* see observe.c */
         uv_signal_t sigterm;
         uv_signal_t sigint;
         struct control *control;

@@ -134,6 +134,7 @@ void job_set_attached(struct job *job, const struct message *attached, int ring_
                            "pinfeedd has no memory for so many batches; ask for a smaller max_held_batches");
                 return;
         }
+        recent_note(&job->recent, clock_ns(), (const uint64_t[RECENT_VALUES]){});
         job->state = JOB_ATTACHED;
         send_or_close(job, attached, ring_fd);
 }

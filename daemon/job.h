@@ -5,6 +5,7 @@
 /* One connection of a training process: a session that attaches, gets batches, releases them. */
 
 #include "base/list.h"
+#include "daemon/recent.h"
 #include "proto/message.h"
 
 #include <stdbool.h>
@@ -73,6 +74,7 @@ struct job {
                                          filled in what was left to it: batch_size, last_batch */
         uint64_t seed;                /* of its stream */
         uint64_t connected_ns;
+        struct recent recent; /* see observe.c */
         /* Batches that are leased but not yet written to the socket: circular, sized at attach for all that
          * the job may ever hold, so nothing is allocated later and nothing can overflow. */
         struct message_batch *outbox;

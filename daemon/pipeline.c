@@ -53,6 +53,21 @@ uint32_t pipeline_workers(const struct pipeline *pipeline) {
         return pipeline->config->workers > 0 ? (uint32_t)pipeline->config->workers : pipeline->cpus;
 }
 
+void pipeline_counters(const struct pipeline *pipeline, struct scheduler_counters *counters) {
+        const struct scheduler_counters *past = &pipeline->past;
+
+        *counters = (struct scheduler_counters){};
+        if (pipeline->scheduler)
+                scheduler_counters(pipeline->scheduler, counters);
+        counters->rows_prepared += past->rows_prepared;
+        counters->rows_delivered += past->rows_delivered;
+        counters->batches_delivered += past->batches_delivered;
+        counters->slots_filled += past->slots_filled;
+        counters->rows_refilled += past->rows_refilled;
+        counters->slots_refilled += past->slots_refilled;
+        counters->slots_undelivered += past->slots_undelivered;
+}
+
 /* ---- jobs ---- */
 
 static struct job *find_job(struct pipeline *pipeline, uint32_t id) {
@@ -453,6 +468,10 @@ static void on_broken(void *context, const struct pool_worker *worker, const str
 
 /* Lets go of everything that a start takes. */
 static void clear(struct pipeline *pipeline) {
+        struct scheduler_counters counters;
+
+        pipeline_counters(pipeline, &counters);
+        pipeline->past = counters;
         pipeline->scheduler = scheduler_free(pipeline->scheduler);
         free(pipeline->slot_ready_ns);
         pipeline->slot_ready_ns = NULL;

@@ -9,7 +9,9 @@
 #include "daemon/config.h"
 #include "daemon/ledger.h"
 #include "daemon/pool.h"
+#include "daemon/recent.h"
 #include "daemon/ring.h"
+#include "daemon/scheduler.h"
 
 #include <limits.h>
 #include <stdbool.h>
@@ -18,7 +20,6 @@
 
 struct job;
 struct pipeline;
-struct scheduler;
 struct suspects;
 struct verdicts;
 
@@ -66,6 +67,8 @@ struct pipeline {
         uint32_t scan_classes;
         char fingerprint[MESSAGE_FINGERPRINT_MAX + 1]; /* of what its rows contain; see fingerprint.h */
         struct scheduler *scheduler;
+        struct scheduler_counters past; /* of the schedulers before it */
+        struct recent recent;           /* see observe.c */
         uint64_t *slot_ready_ns;   /* per slot: when the last of its chunks was done, by the worker's clock */
         struct list jobs;          /* ATTACHING and ATTACHED */
         struct ledger ledger;      /* bad samples */
@@ -106,6 +109,8 @@ void pipeline_seek(struct pipeline *pipeline);
 void pipeline_detach(struct pipeline *pipeline, struct job *job);
 
 uint32_t pipeline_workers(const struct pipeline *pipeline); /* how many it may have */
+/* Since the daemon started: they only grow, however often the ring comes and goes. */
+void pipeline_counters(const struct pipeline *pipeline, struct scheduler_counters *counters);
 /* What each of its workers is told first, but for the number. 0 or a negative errno. */
 int pipeline_make_setup(const struct pipeline *pipeline, struct message_setup *setup, struct fault *fault);
 

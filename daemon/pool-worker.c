@@ -71,11 +71,19 @@ static void close_socket(struct pool_worker *worker) {
         fd_closep(&worker->socket);
 }
 
+/* It has been BUSY. */
+static void count_busy(struct pool_worker *worker) {
+        uint64_t busy_ns = clock_ns() - worker->busy_since_ns;
+
+        worker->busy_ns += busy_ns;
+        worker->pool->busy_ns += busy_ns;
+}
+
 static void set_ending(struct pool_worker *worker) {
         if (worker->state == POOL_WORKER_ENDING)
                 return;
         if (worker->state == POOL_WORKER_BUSY)
-                worker->busy_ns += clock_ns() - worker->busy_since_ns;
+                count_busy(worker);
         worker->state = POOL_WORKER_ENDING;
         worker->pool->n_workers--;
 }
@@ -120,7 +128,7 @@ static void drop_head(struct pool_worker *worker) {
                 return;
         worker->state = POOL_WORKER_IDLE;
         worker->alone = false;
-        worker->busy_ns += clock_ns() - worker->busy_since_ns;
+        count_busy(worker);
 }
 
 /* Takes the chunk off the worker's list; rows 0: the one that has this row. False: it does not hold it, or

@@ -210,6 +210,18 @@ uint32_t pool_busy(const struct pool *pool) {
         return busy;
 }
 
+uint64_t pool_busy_ns(const struct pool *pool, uint64_t now) {
+        uint64_t sum = pool->busy_ns;
+
+        list_for_each (link, &pool->workers) {
+                const struct pool_worker *worker = worker_of(link);
+
+                if (worker->state == POOL_WORKER_BUSY && now > worker->busy_since_ns)
+                        sum += now - worker->busy_since_ns;
+        }
+        return sum;
+}
+
 /* The kernel's clock of the process: no file is opened, and it counts the chunk in work too. */
 uint64_t pool_worker_cpu_ns(const struct pool_worker *worker) {
         struct timespec time;

@@ -168,6 +168,7 @@ struct pool {
         uint64_t deaths[POOL_DEATH_KINDS];
         uint64_t oom_kills; /* of the cgroup, at the last look; see pool_judge_death */
         uint64_t cpu_ns_of_dead;
+        uint64_t busy_ns; /* of all workers that ever were, but for the stretch that each is in now */
 };
 
 void pool_init(struct pool *pool, uv_loop_t *loop, const char *program, int nice, double sample_timeout,
@@ -221,7 +222,8 @@ const char *pool_death_name(enum pool_death death);
 uint64_t pool_deaths(const struct pool *pool);
 
 uint32_t pool_busy(const struct pool *pool);
-uint64_t pool_cpu_ns(const struct pool *pool); /* of living and dead workers */
+uint64_t pool_busy_ns(const struct pool *pool, uint64_t now); /* of all together; only grows */
+uint64_t pool_cpu_ns(const struct pool *pool);                /* of living and dead workers */
 uint64_t pool_worker_cpu_ns(const struct pool_worker *worker);
 const char *pool_worker_state_name(enum pool_worker_state state);
 

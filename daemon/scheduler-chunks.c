@@ -300,7 +300,7 @@ void chunks_give_up(struct scheduler *scheduler, struct slot *slot) {
 
 static void come_back(struct scheduler *scheduler, struct slot *slot, uint32_t done) {
         slot->rows_done += done;
-        scheduler->counters.rows_prepared += done;
+        books_prepared(scheduler, slot->key.seed, done);
         if (slot->lost)
                 chunks_give_up(scheduler, slot);
         else if (slot->rows_done == slot->rows)

@@ -131,12 +131,12 @@ void consumer_wait(struct scheduler *scheduler, struct consumer *consumer, uint6
         list_append(&scheduler->consumers, &consumer->link);
 }
 
-static void hold(struct consumer *consumer) {
+static void hold(struct consumer *consumer, uint64_t now) {
         uint32_t at = consumer->unused, *head = &consumer->heads[consumer->number & consumer->mask];
         struct held_batch *batch = &consumer->batches[at];
 
         consumer->unused = batch->next;
-        *batch = (struct held_batch){consumer->number, consumer->next, *head};
+        *batch = (struct held_batch){consumer->number, now, consumer->next, *head};
         *head = at;
         ++consumer->held;
 }
@@ -146,7 +146,10 @@ static void lease(struct scheduler *scheduler, struct consumer *consumer, struct
         slot->delivered = true;
         if (consumer->leases[slot_number(scheduler, slot)]++ > 0)
                 return;
-        scheduler->n_leased += slot->leases++ == 0;
+        if (slot->leases++ == 0) {
+                ++scheduler->n_leased;
+                slot->leased_since = scheduler->now;
+        }
         ++consumer->leased;
 }
 
@@ -186,7 +189,7 @@ void consumer_deliver(struct scheduler *scheduler, struct consumer *consumer,
                                                 .position = consumer->next,
                                                 .n_segments = n,
                                                 .segments = scheduler->segments};
-        hold(consumer);
+        hold(consumer, scheduler->now);
         ++consumer->number;
         consumer->rows_delivered += consumer->next.rows;
         consumer->epoch = consumer->next.epoch;

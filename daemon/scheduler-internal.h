@@ -10,6 +10,7 @@
 enum {
         SCHEDULER_HISTORY_MAX = 64, /* runs of slots remembered, about one per job; see scheduler-history.c */
         SCHEDULER_POOL = 2 * SCHEDULER_CHUNKS_MAX + 2, /* see scheduler-chunks.c */
+        SCHEDULER_STREAMS_KEPT = 16,                   /* without a job; see scheduler-books.c */
 };
 
 #define SCHEDULER_NONE  UINT32_MAX
@@ -42,8 +43,9 @@ struct slot {
         uint32_t chunks;   /* first chunk that is out, or SCHEDULER_NONE */
         uint32_t returned; /* first range below rows_assigned to be handed out again, or SCHEDULER_NONE */
         uint32_t leases;   /* jobs that hold it */
-        uint32_t stuck;    /* times quarantined and not returned */
-        bool lost;         /* FILLING, to be FREE or QUARANTINED once no chunk is out */
+        uint64_t leased_since;
+        uint32_t stuck; /* times quarantined and not returned */
+        bool lost;      /* FILLING, to be FREE or QUARANTINED once no chunk is out */
         bool delivered;
         struct consumer *wanted_by; /* in whose heap it is, or NULL */
         uint64_t wanted_for;        /* the number of the batch that job wants it for */
@@ -59,6 +61,7 @@ struct slot_chunk {
 
 struct held_batch {
         uint64_t number;
+        uint64_t since; /* when it was delivered */
         struct position position;
         uint32_t next; /* with the same hash, or of the unused ones */
 };
@@ -75,6 +78,20 @@ struct cursor {
         uint64_t number; /* of that batch */
         struct slot_span span;
         uint64_t place; /* in its span */
+};
+
+/* Who waits for whom. */
+enum waiting {
+        WAITING_NOBODY,
+        WAITING_JOB,       /* its next batch is due and not READY */
+        WAITING_EMPTY_JOB, /* the same, and it holds nothing */
+        WAITING_DATA,      /* its next batch is READY and cannot be given to it */
+};
+
+/* The books of a seed, for people; no decision depends on it. */
+struct stream {
+        struct list link; /* scheduler's streams, the one used last at the end */
+        struct scheduler_stream_view view;
 };
 
 /* A job, with what only the scheduler knows of it. */
@@ -99,6 +116,11 @@ struct consumer {
         uint32_t leased;  /* slots */
         uint32_t held;    /* batches */
         uint64_t rows_delivered;
+
+        struct stream *stream; /* its books, and the job's own: scheduler-books.c */
+        struct scheduler_account account;
+        enum waiting waits;
+        uint64_t waits_since; /* or when it was last booked */
 
         struct cursor cursor; /* all it uses before is resident and was given to workers whole */
         uint32_t *heap;       /* idle slots that this job wants first, the one it wants last on top */
@@ -127,6 +149,7 @@ struct scheduler {
         struct list free;
         struct list open; /* FILLING, with rows that no worker has */
         struct list idle; /* READY, no leases; who will want them was not asked yet */
+        struct list streams;
 
         struct slot *slots;
         uint32_t *heads; /* slots by key */
@@ -136,6 +159,10 @@ struct scheduler {
         uint32_t chunks_max;                /* SCHEDULER_CHUNKS_MAX; tests try less */
         uint32_t n_out, n_out_long;         /* chunks; of these, with more than one row */
         uint32_t n_quarantined, n_leased;   /* slots */
+        uint64_t now;                       /* of the last event that had one; for the books */
+        uint64_t booked;                    /* up to when, */
+        uint32_t n_leased_booked;           /* and how many slots have been leased since */
+        uint64_t leased_ns;                 /* of all slots together */
         struct scheduler_segment *segments; /* of the last delivery */
         uint64_t n_segments;                /* that there is room for */
         struct history_run history[SCHEDULER_HISTORY_MAX];
@@ -228,3 +255,12 @@ uint64_t consumers_demand(const struct scheduler *scheduler);
 uint64_t consumers_minimum(const struct scheduler *scheduler);
 void consumers_choose_due(struct scheduler *scheduler);
 uint32_t scheduler_capacity(const struct scheduler *scheduler);
+
+/* scheduler-books.c */
+int books_open(struct scheduler *scheduler, struct consumer *consumer);
+void books_close(struct scheduler *scheduler, struct consumer *consumer);
+void books_free(struct scheduler *scheduler);
+void books_prepared(struct scheduler *scheduler, uint64_t seed, uint32_t rows);
+void books_refilled(struct scheduler *scheduler, uint64_t seed, uint32_t rows);
+void books_delivered(struct scheduler *scheduler, struct consumer *consumer, uint32_t rows);
+void books_settle(struct scheduler *scheduler);

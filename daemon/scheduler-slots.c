@@ -65,7 +65,7 @@ void slots_ready(struct scheduler *scheduler, struct slot *slot) {
         slot->state = SCHEDULER_SLOT_READY;
         ++scheduler->counters.slots_filled;
         if (history_add(scheduler, slot->key))
-                ++scheduler->counters.slots_refilled;
+                books_refilled(scheduler, slot->key.seed, slot->rows);
         consumers_slot_ready(scheduler, slot->key);
         list_append(&scheduler->idle, &slot->link);
 }

@@ -15,8 +15,8 @@
  *
  * After every event consumers_choose_due has said which jobs are due. Each event costs O(jobs + segments of a
  * batch) steps, and O(jobs + log slots) for a slot that is used again; attach, detach and seek O(slots) and a
- * look at the minimum. Memory is taken at new and attach only. `now` merely stands in the books: the order of
- * the calls is the order of waiting. */
+ * look at the minimum. Memory is taken at new and attach only. `now` merely stands in the books
+ * (scheduler-books.c): the order of the calls is the order of waiting. */
 
 #include "daemon/scheduler-internal.h"
 
@@ -67,6 +67,7 @@ int scheduler_new(struct scheduler **schedulerp, const struct scheduler_config *
         list_init(&scheduler->free);
         list_init(&scheduler->open);
         list_init(&scheduler->idle);
+        list_init(&scheduler->streams);
         r = allocate(scheduler);
         if (r < 0) {
                 scheduler_free(scheduler);
@@ -82,6 +83,7 @@ struct scheduler *scheduler_free(struct scheduler *scheduler) {
                 return NULL;
         list_for_each_safe (entry, &scheduler->consumers)
                 consumer_free(container_of(entry, struct consumer, link));
+        books_free(scheduler);
         free(scheduler->chunks);
         free(scheduler->heads);
         free(scheduler->segments);
@@ -215,6 +217,9 @@ int scheduler_attach(struct scheduler *scheduler, const struct scheduler_job *jo
         if (r == 0 && grow_segments(scheduler, &job->plan) < 0)
                 r = fault_set(fault, -ENOMEM, "no memory for the segments of a batch of %u rows",
                               job->plan.batch_size);
+        scheduler->now = now;
+        if (r == 0 && books_open(scheduler, consumer) < 0)
+                r = fault_set(fault, -ENOMEM, "no memory for the books of seed %" PRIu64, job->seed);
         if (r != 0) {
                 consumer_free(consumer);
                 return r;
@@ -263,6 +268,7 @@ int scheduler_detach(struct scheduler *scheduler, uint32_t job) {
 
         if (!consumer)
                 return SCHEDULER_E_UNKNOWN;
+        books_close(scheduler, consumer);
         consumer_release_all(scheduler, consumer);
         list_unlink(&consumer->link);
         slots_let_go(scheduler, consumer);
@@ -283,6 +289,7 @@ int scheduler_release(struct scheduler *scheduler, uint32_t job, uint64_t number
         r = consumer_release(scheduler, consumer, number);
         if (r != 0)
                 return r;
+        scheduler->now = consumer->account.released = now;
         if (was_full)
                 consumer_wait(scheduler, consumer, now);
         consumers_choose_due(scheduler);
@@ -290,6 +297,7 @@ int scheduler_release(struct scheduler *scheduler, uint32_t job, uint64_t number
 }
 
 bool scheduler_next_delivery(struct scheduler *scheduler, uint64_t now, struct scheduler_delivery *delivery) {
+        scheduler->now = now;
         list_for_each (entry, &scheduler->consumers) {
                 struct consumer *consumer = container_of(entry, struct consumer, link);
 
@@ -298,10 +306,10 @@ bool scheduler_next_delivery(struct scheduler *scheduler, uint64_t now, struct s
                 consumer_deliver(scheduler, consumer, delivery);
                 consumer_wait(scheduler, consumer, now);
                 consumers_choose_due(scheduler);
-                scheduler->counters.rows_delivered += delivery->position.rows;
-                ++scheduler->counters.batches_delivered;
+                books_delivered(scheduler, consumer, delivery->position.rows);
                 return true;
         }
+        books_settle(scheduler);
         return false;
 }
 
@@ -339,6 +347,7 @@ void scheduler_view_slot(const struct scheduler *scheduler, uint32_t slot, struc
         *view = (struct scheduler_slot_view){
                 .state = its->state,
                 .leases = its->leases,
+                .leased_since = its->leased_since,
                 .epoch = its->key.epoch,
                 .index = its->key.index,
                 .seed = its->key.seed,

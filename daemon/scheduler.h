@@ -79,7 +79,8 @@ struct scheduler_counters {
         uint64_t rows_delivered;
         uint64_t batches_delivered;
         uint64_t slots_filled;
-        uint64_t slots_refilled;    /* filled again with rows that were filled before and evicted */
+        uint64_t rows_refilled;     /* of rows_prepared: in slots that were filled before and evicted */
+        uint64_t slots_refilled;    /* those slots */
         uint64_t slots_undelivered; /* evicted without having been delivered to anybody */
 };
 
@@ -93,6 +94,7 @@ enum scheduler_slot_state {
 struct scheduler_slot_view {
         enum scheduler_slot_state state;
         uint32_t leases;
+        uint64_t leased_since; /* if there are any: when the first of them began */
         uint32_t epoch;
         uint64_t index; /* k: holds rows k x S ... */
         uint64_t seed;
@@ -112,6 +114,30 @@ struct scheduler_job_view {
         uint64_t rows;
 };
 
+/* A job's books, up to now; times in nanoseconds. What is said of waiting is as seen from here: a batch that
+ * lies unread in the job's socket counts as held, and whether the job works at it is not known. */
+struct scheduler_account {
+        uint64_t rows;        /* delivered so far */
+        uint64_t waited;      /* it waited for data: its next batch was due and not READY */
+        uint64_t empty;       /* of that: while it held nothing, so that it can have had nothing to do */
+        uint64_t data_waited; /* data waited for it: its next batch was READY and could not be given, for it
+                                 held all it may, or had not asked for the epoch */
+        uint64_t oldest;      /* when the oldest batch that it holds was delivered; 0: it holds none */
+        uint64_t released;    /* when it last gave one back, or attached */
+        uint32_t held;        /* batches */
+        uint32_t leased;      /* slots */
+        bool waiting;         /* for data, now */
+};
+
+/* A seed's books. Those of a stream without jobs are kept for a while. */
+struct scheduler_stream_view {
+        uint64_t seed;
+        uint32_t jobs;
+        uint64_t rows_prepared;
+        uint64_t rows_delivered;
+        uint64_t rows_refilled;
+};
+
 /* 0, -EINVAL, -ENOMEM. */
 int scheduler_new(struct scheduler **scheduler, const struct scheduler_config *config);
 struct scheduler *scheduler_free(struct scheduler *scheduler);
@@ -120,9 +146,9 @@ struct scheduler *scheduler_free(struct scheduler *scheduler);
 uint32_t scheduler_minimum(const struct scheduler_config *config, const struct position_plan *plan,
                            uint64_t start_row);
 
-/* Events. `now` is any clock that never falls; it only orders waiting jobs. attach: 0, SCHEDULER_E_FULL or
- * _LATER, -EINVAL (plan, start, max_held, an id that is attached) or -ENOMEM; seek: the same but for -ENOMEM,
- * or SCHEDULER_E_UNKNOWN; the others: 0 or SCHEDULER_E_UNKNOWN. */
+/* Events. `now` is a clock that never falls, in nanoseconds; nothing but the books depends on it. attach: 0,
+ * SCHEDULER_E_FULL or _LATER, -EINVAL (plan, start, max_held, an id that is attached) or -ENOMEM; seek: the
+ * same but for -ENOMEM, or SCHEDULER_E_UNKNOWN; the others: 0 or SCHEDULER_E_UNKNOWN. */
 int scheduler_attach(struct scheduler *scheduler, const struct scheduler_job *job, uint64_t now,
                      struct fault *fault);
 int scheduler_detach(struct scheduler *scheduler, uint32_t job);
@@ -173,3 +199,15 @@ bool scheduler_next_chunk(struct scheduler *scheduler, uint32_t rows_wanted, uin
 void scheduler_counters(const struct scheduler *scheduler, struct scheduler_counters *counters);
 int scheduler_view_job(const struct scheduler *scheduler, uint32_t job, struct scheduler_job_view *view);
 void scheduler_view_slot(const struct scheduler *scheduler, uint32_t slot, struct scheduler_slot_view *view);
+/* 0 or SCHEDULER_E_UNKNOWN. */
+int scheduler_view_account(const struct scheduler *scheduler, uint32_t job, uint64_t now,
+                           struct scheduler_account *account);
+/* Of all slots together, since the start: how long they have been leased. */
+uint64_t scheduler_leased_ns(const struct scheduler *scheduler, uint64_t now);
+/* Streams have places 0, 1, 2 ... in no lasting order; false: there is none at this one. */
+bool scheduler_view_stream(const struct scheduler *scheduler, uint32_t place,
+                           struct scheduler_stream_view *view);
+/* Who shares with a job: others of its stream that are no further from it than the ring has slots. And who
+ * holds a slot. Both write at most `max` ids, and return how many there are. */
+uint32_t scheduler_company(const struct scheduler *scheduler, uint32_t job, uint32_t *ids, uint32_t max);
+uint32_t scheduler_holders(const struct scheduler *scheduler, uint32_t slot, uint32_t *ids, uint32_t max);

@@ -12,6 +12,7 @@
 #include "base/fault.h"
 #include "daemon/daemon.h"
 #include "daemon/job.h"
+#include "daemon/observe.h"
 #include "daemon/scheduler.h"
 #include "daemon/verdicts.h"
 #include "proto/worker-page.h"
@@ -19,6 +20,7 @@
 #include <inttypes.h>
 #include <limits.h>
 #include <stdio.h>
+#include <stdlib.h>
 #include <string.h>
 #include <time.h>
 #include <unistd.h>
@@ -54,6 +56,33 @@ static const char *slot_state_name(enum scheduler_slot_state state) {
         return names[state];
 }
 
+/* null for a time that never was. */
+static json_t *seconds_or_null(uint64_t then_ns) {
+        return then_ns > 0 ? json_real(seconds_since(then_ns)) : json_null();
+}
+
+static json_t *ns_as_seconds(uint64_t ns) {
+        return json_real((double)ns / NS_PER_S);
+}
+
+static int compare_ids(const void *a, const void *b) {
+        uint32_t x = *(const uint32_t *)a, y = *(const uint32_t *)b;
+
+        return (x > y) - (x < y);
+}
+
+/* Of `n` ids, as many as there was room for. */
+static json_t *make_ids(uint32_t ids[STATUS_IDS_MAX], uint32_t n) {
+        json_t *list = json_array();
+
+        if (n > STATUS_IDS_MAX)
+                n = STATUS_IDS_MAX;
+        qsort(ids, n, sizeof(*ids), compare_ids);
+        for (uint32_t i = 0; i < n; i++)
+                json_array_append_new(list, unsigned_number(ids[i]));
+        return list;
+}
+
 static json_t *make_fields(const struct schema *schema) {
         json_t *fields = json_array();
 
@@ -80,6 +109,24 @@ static uint64_t row_bytes(const struct schema *schema) {
         return sum;
 }
 
+static json_t *make_slot(const struct pipeline *pipeline, uint32_t slot,
+                         const struct scheduler_slot_view *view) {
+        uint32_t ids[STATUS_IDS_MAX];
+        json_t *object =
+                json_pack("{s:s, s:i, s:s, s:I, s:I, s:o, s:I, s:I, s:I}", "pipeline", pipeline->config->name,
+                          "slot", (int)slot, "state", slot_state_name(view->state), "epoch",
+                          (json_int_t)view->epoch, "index", (json_int_t)view->index, "seed",
+                          unsigned_number(view->seed), "leases", (json_int_t)view->leases, "rows_done",
+                          (json_int_t)view->rows_done, "rows", (json_int_t)view->rows);
+
+        if (view->leases == 0)
+                return object;
+        json_object_set_new(object, "held_by",
+                            make_ids(ids, scheduler_holders(pipeline->scheduler, slot, ids, STATUS_IDS_MAX)));
+        json_object_set_new(object, "held_seconds", json_real(seconds_since(view->leased_since)));
+        return object;
+}
+
 static void add_slots(json_t *slots, json_t *summary, const struct pipeline *pipeline) {
         uint32_t ready = 0, filling = 0, leased = 0;
 
@@ -90,15 +137,8 @@ static void add_slots(json_t *slots, json_t *summary, const struct pipeline *pip
                 ready += view.state == SCHEDULER_SLOT_READY;
                 filling += view.state == SCHEDULER_SLOT_FILLING;
                 leased += view.leases > 0;
-                if (i >= STATUS_SLOTS_MAX)
-                        continue;
-                json_array_append_new(
-                        slots, json_pack("{s:s, s:i, s:s, s:I, s:I, s:o, s:I, s:I, s:I}", "pipeline",
-                                         pipeline->config->name, "slot", (int)i, "state",
-                                         slot_state_name(view.state), "epoch", (json_int_t)view.epoch,
-                                         "index", (json_int_t)view.index, "seed", unsigned_number(view.seed),
-                                         "leases", (json_int_t)view.leases, "rows_done",
-                                         (json_int_t)view.rows_done, "rows", (json_int_t)view.rows));
+                if (i < STATUS_SLOTS_MAX)
+                        json_array_append_new(slots, make_slot(pipeline, i, &view));
         }
         json_object_set_new(summary, "slots_ready", unsigned_number(ready));
         json_object_set_new(summary, "slots_filling", unsigned_number(filling));
@@ -138,14 +178,14 @@ static json_t *make_condemned(const struct verdicts *verdicts) {
 }
 
 static void add_counters(json_t *object, const struct pipeline *pipeline) {
-        struct scheduler_counters counters = {};
+        struct scheduler_counters counters;
 
-        if (pipeline->scheduler)
-                scheduler_counters(pipeline->scheduler, &counters);
+        pipeline_counters(pipeline, &counters);
         json_object_set_new(object, "rows_prepared", unsigned_number(counters.rows_prepared));
         json_object_set_new(object, "rows_delivered", unsigned_number(counters.rows_delivered));
         json_object_set_new(object, "batches_delivered", unsigned_number(counters.batches_delivered));
         json_object_set_new(object, "slots_filled", unsigned_number(counters.slots_filled));
+        json_object_set_new(object, "rows_refilled", unsigned_number(counters.rows_refilled));
         json_object_set_new(object, "slots_refilled", unsigned_number(counters.slots_refilled));
         json_object_set_new(object, "slots_undelivered", unsigned_number(counters.slots_undelivered));
         json_object_set_new(object, "chunks_recalled", unsigned_number(pipeline->pool.chunks_recalled));
@@ -177,6 +217,49 @@ static void add_verifying(json_t *object, const struct daemon *daemon, const str
                 json_object_set_new(object, "verifying",
                                     json_pack("{s:o, s:o}", "samples", unsigned_number(done), "total",
                                               unsigned_number(total)));
+}
+
+static json_t *make_streams(const struct pipeline *pipeline) {
+        struct scheduler_stream_view view;
+        json_t *list = json_array();
+
+        for (uint32_t i = 0; pipeline->scheduler && i < STATUS_STREAMS_MAX &&
+                             scheduler_view_stream(pipeline->scheduler, i, &view);
+             i++) {
+                json_t *factor = view.rows_prepared > 0
+                                         ? json_real((double)view.rows_delivered / (double)view.rows_prepared)
+                                         : json_null();
+
+                json_array_append_new(list, json_pack("{s:o, s:i, s:I, s:I, s:I, s:o}", "seed",
+                                                      unsigned_number(view.seed), "jobs", (int)view.jobs,
+                                                      "rows_prepared", (json_int_t)view.rows_prepared,
+                                                      "rows_delivered", (json_int_t)view.rows_delivered,
+                                                      "rows_refilled", (json_int_t)view.rows_refilled,
+                                                      "sharing_factor", factor));
+        }
+        return list;
+}
+
+static json_t *make_diagnosis(const struct diagnosis *diagnosis) {
+        return json_pack("{s:s, s:s, s:o, s:o}", "what", diagnosis_kind_name(diagnosis->kind), "text",
+                         diagnosis->text, "workers_needed",
+                         diagnosis->workers_needed > 0 ? unsigned_number(diagnosis->workers_needed)
+                                                       : json_null(),
+                         "job", diagnosis->job > 0 ? unsigned_number(diagnosis->job) : json_null());
+}
+
+/* What happened over the last seconds, and what it means. */
+static void add_recent(json_t *object, const struct daemon *daemon, const struct pipeline *pipeline) {
+        struct observed_pipeline observed;
+
+        observe_pipeline(&observed, daemon, pipeline, clock_ns());
+        json_object_set_new(object, "recent",
+                            json_pack("{s:f, s:f, s:f, s:f}", "seconds", observed.seconds,
+                                      "rows_prepared_per_second", observed.prepared_per_second,
+                                      "rows_delivered_per_second", observed.delivered_per_second,
+                                      "workers_busy", observed.busy));
+        json_object_set_new(object, "held_back_by", make_diagnosis(&observed.diagnosis));
+        json_object_set_new(object, "busy_seconds", ns_as_seconds(pool_busy_ns(&pipeline->pool, clock_ns())));
 }
 
 static json_t *make_pipeline(const struct daemon *daemon, const struct pipeline *pipeline, json_t *slots) {
@@ -211,6 +294,8 @@ static json_t *make_pipeline(const struct daemon *daemon, const struct pipeline 
         add_ring(object, pipeline);
         add_slots(slots, object, pipeline);
         add_counters(object, pipeline);
+        json_object_set_new(object, "streams", make_streams(pipeline));
+        add_recent(object, daemon, pipeline);
         add_verifying(object, daemon, pipeline);
         return object;
 }
@@ -275,6 +360,31 @@ static void add_position(json_t *object, const struct pipeline *pipeline, const 
         json_object_set_new(object, "note", text_or_null(note));
 }
 
+/* How its time went, and with whom it shares. */
+static void add_account(json_t *object, const struct pipeline *pipeline, const struct job *job) {
+        uint32_t ids[STATUS_IDS_MAX] = {}, n = 0;
+        struct scheduler_account account = {};
+        struct observed_job observed;
+        uint64_t now = clock_ns();
+
+        observe_job(&observed, job, now);
+        if (pipeline && pipeline->scheduler) {
+                scheduler_view_account(pipeline->scheduler, job->id, now, &account);
+                n = scheduler_company(pipeline->scheduler, job->id, ids, STATUS_IDS_MAX);
+        }
+        json_object_set_new(object, "rows_per_second", json_real(observed.rows_per_second));
+        json_object_set_new(object, "oldest_held_seconds", seconds_or_null(account.oldest));
+        json_object_set_new(object, "released_seconds", seconds_or_null(account.released));
+        json_object_set_new(object, "waited_for_data_s", ns_as_seconds(account.waited));
+        json_object_set_new(object, "empty_handed_s", ns_as_seconds(account.empty));
+        json_object_set_new(object, "data_waited_s", ns_as_seconds(account.data_waited));
+        json_object_set_new(object, "recent",
+                            json_pack("{s:f, s:f, s:f, s:f}", "seconds", observed.seconds, "waited_for_data",
+                                      observed.waited, "empty_handed", observed.empty, "data_waited",
+                                      observed.data_waited));
+        json_object_set_new(object, "shares_with", make_ids(ids, n));
+}
+
 /* What it asked for, or its pipeline for it. */
 static void add_plan(json_t *object, const struct message_attach *attach) {
         json_object_set_new(object, "rank", unsigned_number(attach->rank));
@@ -302,6 +412,7 @@ static json_t *make_job(const struct job *job) {
         json_object_set_new(object, "map", json_string("read-only"));
         json_object_set_new(object, "watched", json_string(job->watched));
         add_position(object, pipeline, job);
+        add_account(object, pipeline, job);
         return object;
 }
 

@@ -11,7 +11,9 @@ struct daemon;
 enum {
         STATUS_SCHEMA = 1, /* raised when a member changes its meaning or goes; new ones may come any time */
         STATUS_SLOTS_MAX =
-                1024, /* of each pipeline; 100,000 would take the loop the better part of a second */
+                1024,        /* of each pipeline; 100,000 would take the loop the better part of a second */
+        STATUS_IDS_MAX = 64, /* jobs that hold a slot, or share with a job */
+        STATUS_STREAMS_MAX = 64, /* of each pipeline */
 };
 
 /* A new reference, or NULL for want of memory. */

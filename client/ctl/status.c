@@ -19,6 +19,7 @@ enum {
         STATUS_BAR = 10,       /* characters of a job's progress bar */
         STATUS_STRIP_MAX = 64, /* slots shown of one pipeline */
         SAMPLES_SHOWN = 5,     /* bad ones, and condemned ones, of one pipeline */
+        IDS_SHOWN = 8,         /* jobs that one shares with */
 };
 
 static const char *text_of(const json_t *object, const char *name) {
@@ -41,6 +42,16 @@ static void add_count(struct table *table, const json_t *object, const char *nam
 
         if (json_is_integer(json_object_get(object, name)))
                 table_add(table, "%s", number_format_count(text, number_of(object, name)));
+        else
+                table_add(table, "-");
+}
+
+static void add_rate(struct table *table, const json_t *job) {
+        char text[NUMBER_TEXT_MAX];
+
+        if (json_is_number(json_object_get(job, "rows_per_second")))
+                table_add(table, "%s",
+                          number_format_count(text, (uint64_t)(real_of(job, "rows_per_second") + 0.5)));
         else
                 table_add(table, "-");
 }
@@ -127,17 +138,99 @@ static void print_pipeline_troubles(const json_t *pipelines) {
         }
 }
 
+/* Broken at spaces; what follows the first line stands under its text. */
+static void print_wrapped(const char *name, const char *text) {
+        size_t indent = strlen(name) + 1, column = indent;
+
+        if (indent > TABLE_WIDTH / 4)
+                indent = 3;
+        printf("%s:", name);
+        while (*text) {
+                size_t word = strcspn(text, " ");
+
+                if (column + 1 + word > TABLE_WIDTH) {
+                        printf("\n%*s", (int)indent, "");
+                        column = indent;
+                }
+                printf(" %.*s", (int)word, text);
+                column += 1 + word;
+                text += word;
+                text += strspn(text, " ");
+        }
+        putchar('\n');
+}
+
+/* What holds each one back. */
+static void print_sentences(const json_t *pipelines) {
+        char clean[FAULT_TEXT_MAX + 1];
+        bool any = false;
+        size_t index;
+        json_t *p;
+
+        json_array_foreach(pipelines, index, p) {
+                const char *text =
+                        json_string_value(json_object_get(json_object_get(p, "held_back_by"), "text"));
+
+                if (!text)
+                        continue;
+                fault_sanitize(clean, sizeof(clean), text, strlen(text));
+                print_wrapped(text_of(p, "name"), clean);
+                any = true;
+        }
+        if (any)
+                putchar('\n');
+}
+
+static void add_shared(struct table *table, const json_t *object) {
+        uint64_t prepared = number_of(object, "rows_prepared");
+
+        if (prepared)
+                table_add(table, "%.2fx", (double)number_of(object, "rows_delivered") / (double)prepared);
+        else
+                table_add(table, "-");
+}
+
+/* Those that somebody reads. */
+static void print_streams(const json_t *pipelines) {
+        struct table table;
+        size_t index, place;
+        json_t *p, *s;
+
+        table_init(&table, "L stream of|r seed|r jobs|r prepared|r delivered|r prepared again|r shared");
+        json_array_foreach(pipelines, index, p) {
+                json_array_foreach(json_object_get(p, "streams"), place, s) {
+                        const char *large = json_string_value(json_object_get(s, "seed"));
+
+                        if (number_of(s, "jobs") == 0)
+                                continue;
+                        table_add(&table, "%s", text_of(p, "name"));
+                        if (large)
+                                table_add(&table, "%s", large);
+                        else
+                                table_add(&table, "%llu", (unsigned long long)number_of(s, "seed"));
+                        add_count(&table, s, "jobs");
+                        add_count(&table, s, "rows_prepared");
+                        add_count(&table, s, "rows_delivered");
+                        add_count(&table, s, "rows_refilled");
+                        add_shared(&table, s);
+                }
+        }
+        if (table.n_rows > 1)
+                putchar('\n');
+        table_print(&table);
+        table_deinit(&table);
+}
+
 static void print_pipelines(const json_t *status) {
         const json_t *pipelines = json_object_get(status, "pipelines");
         struct table table;
         size_t index;
         json_t *p;
 
+        print_sentences(pipelines);
         table_init(&table, "L pipeline|l state|r samples|r batch|r row|r ring|l backing|r busy|r "
                            "prepared|r delivered|r shared");
         json_array_foreach(pipelines, index, p) {
-                uint64_t prepared = number_of(p, "rows_prepared");
-
                 table_add(&table, "%s", text_of(p, "name"));
                 table_add(&table, "%s", text_of(p, "state"));
                 add_count(&table, p, "samples");
@@ -149,13 +242,11 @@ static void print_pipelines(const json_t *status) {
                           (unsigned long long)number_of(p, "workers"));
                 add_count(&table, p, "rows_prepared");
                 add_count(&table, p, "rows_delivered");
-                if (prepared)
-                        table_add(&table, "%.2fx", (double)number_of(p, "rows_delivered") / (double)prepared);
-                else
-                        table_add(&table, "-");
+                add_shared(&table, p);
         }
         table_print(&table);
         table_deinit(&table);
+        print_streams(pipelines);
         print_pipeline_troubles(pipelines);
 }
 
@@ -203,23 +294,18 @@ static const char *job_state(const json_t *job) {
         return json_is_true(json_object_get(job, "waiting")) ? "waiting" : text_of(job, "state");
 }
 
-/* Ranks have a column where there are any: the table is wide enough. */
-static void print_jobs(const json_t *status) {
+/* Where they are. Ranks have a column where there are any: the table is wide enough. */
+static void print_places(const json_t *status) {
         bool ranks = has_ranks(json_object_get(status, "jobs"));
-        char rate[NUMBER_TEXT_MAX];
         struct table table;
         size_t index;
         json_t *j;
 
-        table_init(&table,
-                   ranks ? "r job|L name|r pid|L pipeline|r rank|r batch|r epoch|l of the epoch|r held|r "
-                           "ready|r "
-                           "rows/s|l state"
-                         : "r job|L name|r pid|L pipeline|r batch|r epoch|l of the epoch|r held|r ready|r "
-                           "rows/s|l state");
+        table_init(
+                &table,
+                ranks ? "r job|L name|r pid|L pipeline|r rank|r batch|r epoch|l of the epoch|r rows/s|l state"
+                      : "r job|L name|r pid|L pipeline|r batch|r epoch|l of the epoch|r rows/s|l state");
         json_array_foreach(json_object_get(status, "jobs"), index, j) {
-                double seconds = real_of(j, "seconds");
-
                 table_add(&table, "%llu", (unsigned long long)number_of(j, "id"));
                 table_add(&table, "%s", text_of(j, "name"));
                 table_add(&table, "%llu", (unsigned long long)number_of(j, "pid"));
@@ -230,17 +316,72 @@ static void print_jobs(const json_t *status) {
                 table_add(&table, "%llu", (unsigned long long)number_of(j, "batch_size"));
                 table_add(&table, "%llu", (unsigned long long)number_of(j, "epoch"));
                 add_progress(&table, number_of(j, "row"), samples_of(status, text_of(j, "pipeline")));
-                table_add(&table, "%llu/%llu", (unsigned long long)number_of(j, "held"),
-                          (unsigned long long)number_of(j, "max_held"));
-                add_count(&table, j, "ready");
-                table_add(&table, "%s",
-                          number_format_count(rate,
-                                              seconds > 0 ? (uint64_t)((double)number_of(j, "rows") / seconds)
-                                                          : 0));
+                add_rate(&table, j);
                 table_add(&table, "%s", job_state(j));
         }
         table_print(&table);
         table_deinit(&table);
+}
+
+/* So much since it attached, and what share of the last seconds. */
+static void add_time(struct table *table, const json_t *job, const char *member, const char *share) {
+        double part = real_of(json_object_get(job, "recent"), share), seconds = real_of(job, member);
+        char text[NUMBER_TEXT_MAX];
+
+        if (seconds <= 0)
+                table_add(table, "-");
+        else
+                table_add(table, "%s %3.0f %%", table_seconds(text, seconds), 100 * part);
+}
+
+static void add_ids(struct table *table, const json_t *ids) {
+        char text[IDS_SHOWN * NUMBER_TEXT_MAX] = "";
+        size_t index, n = 0;
+        json_t *id;
+
+        json_array_foreach(ids, index, id) {
+                if (index < IDS_SHOWN)
+                        n += (size_t)snprintf(text + n, sizeof(text) - n, "%s%lld", n > 0 ? ", " : "",
+                                              (long long)json_integer_value(id));
+        }
+        if (json_array_size(ids) > IDS_SHOWN)
+                table_add(table, "%s and more", text);
+        else
+                table_add(table, "%s", n > 0 ? text : "-");
+}
+
+/* What they hold, and who waits for whom. */
+static void print_holdings(const json_t *status) {
+        struct table table;
+        size_t index;
+        json_t *j;
+
+        table_init(&table, "r job|r held|r for|r slots|r ready|r waited for data|r empty-handed|r data "
+                           "waited|L shares with");
+        json_array_foreach(json_object_get(status, "jobs"), index, j) {
+                table_add(&table, "%llu", (unsigned long long)number_of(j, "id"));
+                table_add(&table, "%llu/%llu", (unsigned long long)number_of(j, "held"),
+                          (unsigned long long)number_of(j, "max_held"));
+                if (json_is_number(json_object_get(j, "oldest_held_seconds")))
+                        add_seconds(&table, real_of(j, "oldest_held_seconds"));
+                else
+                        table_add(&table, "-");
+                add_count(&table, j, "leased");
+                add_count(&table, j, "ready");
+                add_time(&table, j, "waited_for_data_s", "waited_for_data");
+                add_time(&table, j, "empty_handed_s", "empty_handed");
+                add_time(&table, j, "data_waited_s", "data_waited");
+                add_ids(&table, json_object_get(j, "shares_with"));
+        }
+        table_print(&table);
+        table_deinit(&table);
+}
+
+static void print_jobs(const json_t *status) {
+        print_places(status);
+        if (json_array_size(json_object_get(status, "jobs")) > 0)
+                putchar('\n');
+        print_holdings(status);
 }
 
 static void print_workers(const json_t *status) {
@@ -316,6 +457,7 @@ static void print_status(const json_t *status) {
         print_daemon(status);
         putchar('\n');
         print_pipelines(status);
+        putchar('\n');
         print_slots(status);
         if (json_array_size(json_object_get(status, "jobs")) > 0)
                 putchar('\n');

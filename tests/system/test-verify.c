@@ -397,9 +397,11 @@ static struct harness *start_recovering(const char *more) {
 START_TEST(test_clears_what_is_good) {
         struct harness *h = start_recovering(_i ? "    reserve: start\n" : "");
         struct follower follower;
+        uint64_t prepared;
         json_t *answer;
 
         condemn(h);
+        prepared = number_of(h, "rows_prepared");
         answer = verify(h, "p", 0);
         expect_numbers(answer, SAMPLES, 0, 0, 1);
         ck_assert(json_is_true(json_object_get(answer, "restarted")));
@@ -412,6 +414,7 @@ START_TEST(test_clears_what_is_good) {
         follow_to(&follower, 200);
         ck_assert_uint_eq(follower.replaced, 0);
         ck_assert_uint_eq(length_of(h, "condemned"), 0);
+        ck_assert_uint_gt(number_of(h, "rows_prepared"), prepared); /* of both runs */
         reader_close(&follower.reader);
         finish(h);
 }

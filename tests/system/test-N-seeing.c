@@ -1,0 +1,553 @@
+/* SPDX-FileCopyrightText: The pinfeed authors */
+/* SPDX-License-Identifier: Apache-2.0 */
+
+/* Cases A16, N2, N3, N5: whoever wonders why training is slow, or who has all the memory, finds it in
+ * `status`.
+ *
+ * The sources sleep, and so do the jobs, each in a thread of its own: what is said of who waits for whom does
+ * not depend on how fast this machine is. What it says is of the last five seconds, so tests wait until that
+ * time is over, or the sentence is what it must be. */
+
+#include "base/clock.h"
+#include "tests/system/reader.h"
+
+#include <pthread.h>
+#include <signal.h>
+#include <stdatomic.h>
+#include <stdlib.h>
+#include <unistd.h>
+
+enum {
+        SOON_MS = 20000,
+        COLUMNS = 100,
+        JOBS_MAX = 4,
+};
+
+/* ---- jobs that take their time ---- */
+
+struct trainer {
+        struct pinfeed_attach attach;
+        useconds_t step_us;
+        unsigned burst; /* batches, after each of which it pauses */
+        useconds_t pause_us;
+        pthread_t thread;
+        atomic_bool stop;
+        struct pinfeed_job *job;
+};
+
+static void *train(void *argument) {
+        struct trainer *trainer = argument;
+        struct pinfeed_batch *batch;
+        unsigned n = 0;
+
+        while (!atomic_load(&trainer->stop)) {
+                int r = pinfeed_next_timeout(trainer->job, &batch, 100);
+
+                if (r == 0 || r == -ETIMEDOUT)
+                        continue;
+                reader_must(r == 1, "%d, %s", r, pinfeed_error(trainer->job));
+                usleep(trainer->step_us);
+                reader_must(pinfeed_batch_release(batch) == 0, "release");
+                if (trainer->burst > 0 && ++n % trainer->burst == 0)
+                        usleep(trainer->pause_us);
+        }
+        return NULL;
+}
+
+static void trainer_attach(struct trainer *trainer, useconds_t step_us) {
+        int r = pinfeed_open(&trainer->job, &trainer->attach);
+
+        ck_assert_msg(r == 0, "%d, %s", r, pinfeed_error(trainer->job));
+        trainer->step_us = step_us;
+        atomic_init(&trainer->stop, false);
+        ck_assert_int_eq(pthread_create(&trainer->thread, NULL, train, trainer), 0);
+}
+
+static void trainer_start(struct trainer *trainer, struct harness *h, const char *name, uint32_t max_held,
+                          uint64_t seed, useconds_t step_us) {
+        *trainer = (struct trainer){.attach = reader_attach(h, "p", max_held)};
+        trainer->attach.name = name;
+        trainer->attach.seed = seed;
+        trainer->attach.seed_given = true;
+        trainer_attach(trainer, step_us);
+}
+
+static void trainer_stop(struct trainer *trainer) {
+        atomic_store(&trainer->stop, true);
+        ck_assert_int_eq(pthread_join(trainer->thread, NULL), 0);
+        trainer->job = pinfeed_close(trainer->job);
+}
+
+static struct harness *start(const char *source, int workers, int batch, int slots) {
+        struct harness *h = harness_new();
+
+        harness_write_config(h,
+                             "pipelines:\n"
+                             "  p:\n"
+                             "    source: {type: synthetic, bytes: 64, %s}\n"
+                             "    batch_size: %d\n"
+                             "    slots: %d\n"
+                             "    lookahead: 1\n"
+                             "    workers: %d\n",
+                             source, batch, slots, workers);
+        harness_start(h);
+        return h;
+}
+
+static bool no_job_is_there(struct harness *h, void *context) {
+        json_t *status = harness_status(h);
+        size_t n = json_array_size(json_object_get(status, "jobs"));
+
+        json_decref(status);
+        return n == 0;
+}
+
+static void finish(struct harness *h) {
+        harness_wait(h, "all jobs have left", no_job_is_there, NULL, SOON_MS);
+        harness_stop(h, SIGTERM, 0);
+        harness_free(h);
+}
+
+/* ---- what is said ---- */
+
+static const char *text_at(json_t *status, const char *path) {
+        const char *text = json_string_value(harness_member(status, path));
+
+        ck_assert_msg(text != NULL, "no text at %s", path);
+        return text;
+}
+
+static bool is_held_back_by(struct harness *h, void *context) {
+        json_t *status = harness_status(h);
+        bool is = strcmp(text_at(status, "pipelines/p/held_back_by/what"), context) == 0 &&
+                  harness_number(status, "pipelines/p/recent/seconds") >= 4;
+
+        json_decref(status);
+        return is;
+}
+
+/* Waits until it is said of whole seconds; the status is the caller's. */
+static json_t *wait_held_back_by(struct harness *h, const char *what) {
+        json_t *status;
+
+        harness_wait(h, what, is_held_back_by, (void *)what, SOON_MS * harness_slowdown());
+        status = harness_status(h);
+        printf("# %s\n", text_at(status, "pipelines/p/held_back_by/text"));
+        ck_assert_str_eq(text_at(status, "pipelines/p/held_back_by/what"), what);
+        return status;
+}
+
+static void expect_words(const char *text, const char *words) {
+        ck_assert_msg(strstr(text, words) != NULL, "no \"%s\" in: %s", words, text);
+}
+
+static json_t *job_named(json_t *status, const char *name) {
+        char path[64];
+        json_t *job;
+
+        snprintf(path, sizeof(path), "jobs/%s", name);
+        job = harness_member(status, path);
+        ck_assert_msg(job != NULL, "no job %s", name);
+        return job;
+}
+
+/* Four workers take 40 ms for a batch each, the job 1 ms. */
+START_TEST(test_N2_producer_bound) {
+        struct harness *h = start("mode: ramp, samples: 100000, delay_us: 2500", 4, 16, 16);
+        struct trainer trainer;
+        const char *text;
+        double needed;
+        json_t *status;
+
+        trainer_start(&trainer, h, "train.py", 4, 0, 1000);
+        status = wait_held_back_by(h, "workers");
+        text = text_at(status, "pipelines/p/held_back_by/text");
+        expect_words(text, "the workers: 4 of 4 are busy");
+        expect_words(text, "(train.py, pid");
+        expect_words(text, "raise `workers` (at least ");
+        needed = harness_number(status, "pipelines/p/held_back_by/workers_needed");
+        ck_assert_double_le(needed, 60);
+        ck_assert_double_ge(needed, 40.0 / 3 / harness_slowdown()); /* a step of 1 ms that takes three */
+        ck_assert_double_ge(harness_number(job_named(status, "train.py"), "recent/waited_for_data"), 0.8);
+        ck_assert_double_le(harness_number(job_named(status, "train.py"), "recent/data_waited"), 0.1);
+        json_decref(status);
+        trainer_stop(&trainer);
+        finish(h);
+}
+END_TEST
+
+START_TEST(test_slow_job_is_waited_for) {
+        struct harness *h = start("mode: ramp, samples: 100000, delay_us: 100", 2, 16, 8);
+        struct trainer trainer;
+        json_t *status, *job;
+
+        trainer_start(&trainer, h, "train.py", 2, 0, 50000);
+        status = wait_held_back_by(h, "jobs");
+        job = job_named(status, "train.py");
+        ck_assert_double_ge(harness_number(job, "recent/data_waited"), 0.8);
+        ck_assert_double_le(harness_number(job, "recent/waited_for_data"), 0.1);
+        ck_assert_double_ge(harness_number(job, "data_waited_s"), 3);
+        ck_assert_double_le(harness_number(job, "rows_per_second"), 16 * 1000.0 / 50 * 1.1);
+        ck_assert_double_gt(harness_number(job, "rows_per_second"), 0);
+        ck_assert_double_ge(harness_number(job, "ready"), 1);
+        json_decref(status);
+        trainer_stop(&trainer);
+        finish(h);
+}
+END_TEST
+
+/* A batch takes both workers 20 ms, the job 40 ms. The ring has no slot for a third one, so each batch is
+ * begun only when another was given back; but in time. */
+START_TEST(test_small_ring_that_is_enough) {
+        struct harness *h = start("mode: ramp, samples: 100000, delay_us: 2500", 2, 16, 2);
+        struct trainer trainer;
+        json_t *status;
+
+        trainer_start(&trainer, h, "train.py", 2, 0, 40000);
+        status = wait_held_back_by(h, "nothing");
+        expect_words(text_at(status, "pipelines/p/held_back_by/text"), "nobody waits for data");
+        ck_assert_double_le(harness_number(job_named(status, "train.py"), "recent/empty_handed"), 0.1);
+        json_decref(status);
+        trainer_stop(&trainer);
+        finish(h);
+}
+END_TEST
+
+/* Ten batches at once, then a pause in which the workers could make twenty; but there are few slots for them.
+ */
+static void train_in_bursts(struct trainer *trainer, struct harness *h) {
+        *trainer = (struct trainer){.attach = reader_attach(h, "p", 1), .burst = 10, .pause_us = 400000};
+        trainer->attach.name = "train.py";
+        trainer_attach(trainer, 1000);
+}
+
+START_TEST(test_ring_too_small_for_bursts) {
+        struct harness *h = start("mode: ramp, samples: 100000, delay_us: 2500", 2, 16, 6);
+        struct trainer trainer;
+        json_t *status;
+
+        train_in_bursts(&trainer, h);
+        status = wait_held_back_by(h, "ring");
+        expect_words(text_at(status, "pipelines/p/held_back_by/text"), "raise `slots` (12, say)");
+        json_decref(status);
+        trainer_stop(&trainer);
+        finish(h);
+}
+END_TEST
+
+/* Another one takes its time and has half of the ring meanwhile. */
+START_TEST(test_held_batches_make_it_small) {
+        struct harness *h = start("mode: ramp, samples: 100000, delay_us: 2500", 2, 16, 8);
+        struct trainer trainer, holder;
+        json_t *status;
+
+        trainer_start(&holder, h, "holder", 4, 1, 200000);
+        train_in_bursts(&trainer, h);
+        status = wait_held_back_by(h, "held_batches");
+        expect_words(text_at(status, "pipelines/p/held_back_by/text"), "or lower `max_held_batches`");
+        json_decref(status);
+        trainer_stop(&trainer);
+        trainer_stop(&holder);
+        finish(h);
+}
+END_TEST
+
+/* ---- A16: who holds which slots, and since when ---- */
+
+static void hold_all(struct reader *reader) {
+        for (uint32_t i = 0; i < reader->info.max_held_batches; i++)
+                reader_next(reader);
+}
+
+/* Slots that this job alone holds, for at least so long. */
+static unsigned slots_held_by(json_t *status, uint64_t id, double seconds) {
+        json_t *slot, *ids;
+        unsigned n = 0;
+        size_t i;
+
+        json_array_foreach(json_object_get(status, "slots"), i, slot) {
+                ids = json_object_get(slot, "held_by");
+                if (json_array_size(ids) == 0)
+                        ck_assert_double_eq(harness_number(slot, "leases"), 0);
+                if (json_array_size(ids) != 1 || (uint64_t)json_integer_value(json_array_get(ids, 0)) != id)
+                        continue;
+                n += harness_number(slot, "held_seconds") >= seconds;
+        }
+        return n;
+}
+
+START_TEST(test_A16_who_holds_which_slots) {
+        struct harness *h = start("mode: ramp, samples: 100000", 2, 8, 16);
+        struct pinfeed_attach attach = reader_attach(h, "p", 3);
+        uint64_t begin = clock_ns(), keeper_id;
+        struct trainer other;
+        struct reader keeper;
+        json_t *status, *job;
+        double batches;
+        char path[32];
+
+        attach.name = "keeper";
+        reader_open_with(&keeper, &attach);
+        hold_all(&keeper);
+        trainer_start(&other, h, "other", 2, 1, 1000);
+        status = wait_held_back_by(h, "jobs"); /* nobody suffers from it */
+        job = job_named(status, "keeper");
+        keeper_id = (uint64_t)harness_number(job, "id");
+        ck_assert_double_eq(harness_number(job, "held"), 3);
+        ck_assert_double_ge(harness_number(job, "oldest_held_seconds"), 3);
+        ck_assert_double_le(harness_number(job, "oldest_held_seconds"),
+                            (double)(clock_ns() - begin) / NS_PER_S);
+        ck_assert_uint_eq(slots_held_by(status, keeper_id, 3), 3);
+        ck_assert_uint_eq(
+                slots_held_by(status, (uint64_t)harness_number(job_named(status, "other"), "id"), 3), 0);
+        batches = harness_number(job_named(status, "other"), "batches");
+        json_decref(status);
+
+        snprintf(path, sizeof(path), "jobs/other/batches");
+        harness_wait_number(h, path, batches + 100, SOON_MS);
+        trainer_stop(&other);
+        status = wait_held_back_by(h, "job"); /* now there is nobody else */
+        ck_assert_double_eq(harness_number(status, "pipelines/p/held_back_by/job"), (double)keeper_id);
+        expect_words(text_at(status, "pipelines/p/held_back_by/text"), "holds 3 batches in 3 of 16 slots");
+        json_decref(status);
+        reader_close(&keeper);
+        finish(h);
+}
+END_TEST
+
+/* ---- N3: which rank starves ---- */
+
+/* Sample 74 is in a batch of rank 2 and takes three seconds. */
+START_TEST(test_N3_which_rank_starves) {
+        struct harness *h = start("mode: slow, samples: 100000, slow_sample: 74, slow_us: 3000000", 3, 4, 64);
+        struct trainer ranks[JOBS_MAX];
+        double waited[JOBS_MAX];
+        json_t *status;
+        char name[16];
+
+        for (uint32_t i = 0; i < JOBS_MAX; i++) {
+                snprintf(name, sizeof(name), "rank %u", i);
+                ranks[i] = (struct trainer){.attach = reader_attach(h, "p", 2)};
+                ranks[i].attach.rank = i;
+                ranks[i].attach.world_size = JOBS_MAX;
+                ranks[i].attach.name = strdup(name);
+                trainer_attach(&ranks[i], 20000);
+        }
+        harness_wait_number(h, "jobs/rank 2/waited_for_data_s", 2.5, SOON_MS);
+        status = harness_status(h);
+        for (uint32_t i = 0; i < JOBS_MAX; i++) {
+                snprintf(name, sizeof(name), "rank %u", i);
+                waited[i] = harness_number(job_named(status, name), "waited_for_data_s");
+                printf("# rank %u waited %.2f s, %.0f batches lie ready for it\n", i, waited[i],
+                       harness_number(job_named(status, name), "ready"));
+                ck_assert(i == 2 ? waited[i] >= 2.5 : waited[i] < 1);
+                ck_assert((harness_number(job_named(status, name), "ready") > 0) == (i != 2));
+        }
+        json_decref(status);
+        for (uint32_t i = 0; i < JOBS_MAX; i++) {
+                trainer_stop(&ranks[i]);
+                free((char *)ranks[i].attach.name);
+        }
+        finish(h);
+}
+END_TEST
+
+/* ---- streams ---- */
+
+START_TEST(test_streams_and_company) {
+        struct harness *h = start("mode: ramp, samples: 100000, delay_us: 500", 2, 16, 16);
+        struct trainer jobs[3];
+        double prepared = 0, delivered = 0;
+        json_t *status, *streams, *stream;
+        size_t i;
+
+        trainer_start(&jobs[0], h, "a", 2, 0, 1000);
+        trainer_start(&jobs[1], h, "b", 2, 0, 1000);
+        trainer_start(&jobs[2], h, "c", 2, 1, 1000);
+        harness_wait_number(h, "jobs/c/batches", 50, SOON_MS);
+        harness_wait_number(h, "jobs/a/batches", 50, SOON_MS);
+        status = harness_status(h);
+        streams = harness_member(status, "pipelines/p/streams");
+        ck_assert_uint_eq(json_array_size(streams), 2);
+        json_array_foreach(streams, i, stream) {
+                bool both = harness_number(stream, "seed") == 0;
+
+                ck_assert_double_eq(harness_number(stream, "jobs"), both ? 2 : 1);
+                ck_assert_double_ge(harness_number(stream, "sharing_factor"), both ? 1.4 : 0.5);
+                ck_assert_double_le(harness_number(stream, "sharing_factor"), both ? 2 : 1);
+                prepared += harness_number(stream, "rows_prepared");
+                delivered += harness_number(stream, "rows_delivered");
+        }
+        ck_assert_double_eq(prepared, harness_number(status, "pipelines/p/rows_prepared"));
+        ck_assert_double_eq(delivered, harness_number(status, "pipelines/p/rows_delivered"));
+        ck_assert_double_eq(harness_number(job_named(status, "a"), "shares_with/0"),
+                            harness_number(job_named(status, "b"), "id"));
+        ck_assert_double_eq(harness_number(job_named(status, "b"), "shares_with/0"),
+                            harness_number(job_named(status, "a"), "id"));
+        ck_assert_uint_eq(json_array_size(harness_member(status, "jobs/c/shares_with")), 0);
+        json_decref(status);
+        for (i = 0; i < 3; i++)
+                trainer_stop(&jobs[i]);
+        finish(h);
+}
+END_TEST
+
+/* ---- N5: numbers for machines ---- */
+
+static const char *const counters[] = {
+        "cpu_seconds/daemon",
+        "cpu_seconds/workers",
+        "uptime_seconds",
+        "pipelines/p/rows_prepared",
+        "pipelines/p/rows_delivered",
+        "pipelines/p/rows_refilled",
+        "pipelines/p/batches_delivered",
+        "pipelines/p/slots_filled",
+        "pipelines/p/slots_refilled",
+        "pipelines/p/slots_undelivered",
+        "pipelines/p/busy_seconds",
+        "pipelines/p/worker_deaths",
+        "pipelines/p/streams/0/rows_prepared",
+        "jobs/a/rows",
+        "jobs/a/batches",
+        "jobs/a/waited_for_data_s",
+        "jobs/a/empty_handed_s",
+        "jobs/a/data_waited_s",
+        "workers/0/rows",
+        "workers/0/busy_seconds",
+};
+
+START_TEST(test_N5_counters_only_grow) {
+        struct harness *h = start("mode: ramp, samples: 1000, delay_us: 100", 2, 16, 8);
+        json_t *before, *after;
+        uint64_t resident;
+        struct trainer job;
+
+        trainer_start(&job, h, "a", 2, 0, 500);
+        harness_wait_number(h, "jobs/a/batches", 50, SOON_MS);
+        for (unsigned i = 0; i < 200; i++)
+                json_decref(harness_status(h));
+        resident = harness_resident_bytes(harness_daemon_pid(h));
+        before = harness_status(h);
+        ck_assert_double_eq(harness_number(before, "schema"), 1);
+        for (unsigned i = 0; i < 200; i++) {
+                after = harness_status(h);
+                for (size_t k = 0; k < sizeof(counters) / sizeof(counters[0]); k++)
+                        ck_assert_msg(harness_number(after, counters[k]) >=
+                                              harness_number(before, counters[k]),
+                                      "%s has fallen", counters[k]);
+                json_decref(before);
+                before = after;
+        }
+        json_decref(before);
+        if (!READER_SANITIZED)
+                ck_assert_uint_le(harness_resident_bytes(harness_daemon_pid(h)),
+                                  resident + (UINT64_C(1) << 20));
+        trainer_stop(&job);
+        finish(h);
+}
+END_TEST
+
+/* ---- for people ---- */
+
+/* Characters, of UTF-8. */
+static size_t longest_line(const char *text) {
+        size_t longest = 0, length = 0;
+
+        for (; *text; text++) {
+                length = *text == '\n' ? 0 : length + (((unsigned char)*text & 0xc0) != 0x80);
+                longest = length > longest ? length : longest;
+        }
+        return longest;
+}
+
+START_TEST(test_tables_fit) {
+        struct harness *h = start("mode: ramp, samples: 1281167, delay_us: 2000", 4, 16, 16);
+        struct trainer jobs[JOBS_MAX];
+        char *output;
+
+        for (unsigned i = 0; i < JOBS_MAX; i++)
+                trainer_start(&jobs[i], h, "a-job-with-a-long-name-of-its-own-as-people-have-them", 2, 0,
+                              500);
+        json_decref(wait_held_back_by(h, "workers"));
+        ck_assert_int_eq(harness_run(h, SOON_MS, &output, (const char *[]){"pinfeedctl", "status", NULL}), 0);
+        ck_assert_msg(longest_line(output) <= COLUMNS, "a line of %zu columns in:\n%s", longest_line(output),
+                      output);
+        expect_words(output, "\np: the workers: 4 of 4 are busy");
+        expect_words(output, "shares with\n");
+        expect_words(output, "prepared again");
+        free(output);
+        for (unsigned i = 0; i < JOBS_MAX; i++)
+                trainer_stop(&jobs[i]);
+        finish(h);
+}
+END_TEST
+
+/* ---- in every state, also a large one ---- */
+
+enum {
+        MANY = 1000,
+};
+
+/* The longest of many answers, in milliseconds; each is asserted to come in time. */
+static double ask_on(struct harness *h) {
+        double longest = 0;
+
+        for (unsigned i = 0; i < 50; i++) {
+                uint64_t begin = clock_ns();
+                double took;
+
+                json_decref(harness_status(h));
+                took = (double)(clock_ns() - begin) / NS_PER_MS;
+                longest = took > longest ? took : longest;
+        }
+        return longest;
+}
+
+START_TEST(test_a_thousand_slots_and_workers) {
+        struct harness *h = start("mode: ramp, samples: 100000, delay_us: 20000", MANY, 1, MANY);
+        struct trainer jobs[JOBS_MAX];
+        double longest;
+
+        for (unsigned i = 0; i < JOBS_MAX; i++)
+                trainer_start(&jobs[i], h, "a", 64, i / 2, 1000);
+        harness_wait_number(h, "pipelines/p/workers_alive", MANY, SOON_MS * harness_slowdown());
+        longest = ask_on(h);
+        printf("# the longest of 50 answers took %.1f ms\n", longest);
+        for (unsigned i = 0; i < JOBS_MAX; i++)
+                trainer_stop(&jobs[i]);
+        harness_wait(h, "all jobs have left", no_job_is_there, NULL, SOON_MS);
+        harness_free(h);
+}
+END_TEST
+
+static Suite *make_suite(void) {
+        Suite *suite = suite_create("N-seeing");
+        TCase *tcase = tcase_create("N");
+
+        tcase_set_timeout(tcase, 60 * harness_slowdown());
+        tcase_add_test(tcase, test_N2_producer_bound);
+        tcase_add_test(tcase, test_slow_job_is_waited_for);
+        tcase_add_test(tcase, test_small_ring_that_is_enough);
+        tcase_add_test(tcase, test_ring_too_small_for_bursts);
+        tcase_add_test(tcase, test_held_batches_make_it_small);
+        tcase_add_test(tcase, test_A16_who_holds_which_slots);
+        tcase_add_test(tcase, test_N3_which_rank_starves);
+        tcase_add_test(tcase, test_streams_and_company);
+        tcase_add_test(tcase, test_N5_counters_only_grow);
+        tcase_add_test(tcase, test_tables_fit);
+        tcase_add_test(tcase, test_a_thousand_slots_and_workers);
+        suite_add_tcase(suite, tcase);
+        return suite;
+}
+
+int main(void) {
+        SRunner *runner = srunner_create(make_suite());
+        int failed;
+
+        srunner_set_tap(runner, "-");
+        srunner_run_all(runner, CK_SILENT);
+        failed = srunner_ntests_failed(runner);
+        srunner_free(runner);
+        return failed ? 1 : 0;
+}
