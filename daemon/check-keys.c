@@ -69,7 +69,8 @@ static void print_fallback(FILE *out, const struct key *key) {
                 fputs("required", out);
         else if (length > 2 && key->fallback[0] == '"')
                 fprintf(out, "%.*s", (int)length - 2, key->fallback + 1);
-        else if ((key->type == KEY_U64 || key->type == KEY_BYTES) && !is_sayable(key))
+        else if ((key->type == KEY_U64 || key->type == KEY_BYTES || key->type == KEY_DOUBLE) &&
+                 !is_sayable(key))
                 fputs("-", out);
         else
                 fputs(key->fallback, out);

@@ -18,6 +18,7 @@
 
 #define SEED_MAX 18446744073709551616.0 /* 2^64: every key of proto/random.h */
 #define RING_MAX 9223372036854775808.0  /* 2^63: no file is larger */
+#define IDLE_MAX 31536000               /* a year */
 
 static const char *const last_batch_names[] = {"short", "drop", "pad",
                                                NULL};                      /* enum last_batch, from SHORT */
@@ -41,6 +42,9 @@ const struct config_part config_parts[] = {
 
 const struct key config_keys[] = {
         {"nice", KEY_U64, TOP(nice), RANGE(0, 19), .fallback = "10", .help = "niceness of the workers"},
+        {"idle", KEY_DOUBLE, TOP(idle), RANGE(0, IDLE_MAX), .fallback = "600.0",
+         .help = "seconds without a job after which a pipeline's ring and workers go, until the next attach; "
+                 "for pipelines without `idle` of their own"},
         {0},
 };
 
@@ -82,6 +86,10 @@ const struct key config_pipeline_keys[] = {
          .help = "where the ring lives: in /dev/shm, in a memfd, or (auto) the first of them that has room"},
         {"reserve", KEY_NAME, PIPELINE(reserve), .fallback = "\"attach\"", .names = reserve_names,
          .help = "when the ring is reserved and the workers start: with the first job, or with the daemon"},
+        {"idle", KEY_DOUBLE, PIPELINE(idle), RANGE(0, IDLE_MAX), .fallback = "-1.0",
+         .help = "seconds without a job after which ring and workers go, until the next attach; not said: "
+                 "the "
+                 "daemon's `idle`; with `reserve: start` they stay"},
         {"on_error", KEY_NAME, PIPELINE(on_error), .fallback = "\"replace\"", .names = on_error_names,
          .help = "what becomes of a sample that cannot be made: another one takes its row, or its jobs get "
                  "an error"},

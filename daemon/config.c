@@ -92,6 +92,8 @@ static int read_pipelines(struct config *config, struct document *document, cons
                                          fault);
                 if (r < 0)
                         return r;
+                if (config->pipelines[i].idle < 0)
+                        config->pipelines[i].idle = config->idle;
         }
         return 0;
 }

@@ -51,6 +51,7 @@ struct config_pipeline {
         bool drop_last;        /* the other way to say it; whoever said which, last_batch is what counts */
         uint64_t lookahead;    /* epochs that a job is given without asking, after the one it is in */
         uint64_t workers;      /* 0: not given, the daemon's cpus */
+        double idle;           /* seconds without a job until ring and workers go */
         uint64_t slots;        /* 0: not given */
         uint64_t ring;         /* bytes, 0: not given; with `slots` given too: refused */
         int backing;           /* enum config_backing */
@@ -71,6 +72,7 @@ struct config {
         char *file;    /* as given, for error texts */
         uint64_t cpus; /* 0: auto */
         int64_t nice;
+        double idle; /* of pipelines that do not say theirs */
         uint32_t n_pipelines;
         struct config_pipeline pipelines[CONFIG_PIPELINES_MAX];
 };

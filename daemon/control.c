@@ -126,6 +126,47 @@ static void run_status(struct client *client, const json_t *arguments) {
         reply(client, status_make(client->control->daemon));
 }
 
+static struct pipeline *find_pipeline(const struct daemon *daemon, const char *name) {
+        for (uint32_t i = 0; i < daemon->n_pipelines; i++) {
+                if (strcmp(daemon->pipelines[i]->config->name, name) == 0)
+                        return daemon->pipelines[i];
+        }
+        return NULL;
+}
+
+/* "auto", which is 0, or a number. False: neither. */
+static bool read_workers(const json_t *value, uint32_t *workers) {
+        const char *word = json_string_value(value);
+        json_int_t number = json_integer_value(value);
+
+        if (word ? strcmp(word, "auto") != 0 : number < 1 || number > CONFIG_WORKERS_MAX)
+                return false;
+        *workers = (uint32_t)number;
+        return true;
+}
+
+static void run_set(struct client *client, const json_t *arguments) {
+        const char *name = json_string_value(json_object_get(arguments, "pipeline"));
+        struct pipeline *pipeline = name ? find_pipeline(client->control->daemon, name) : NULL;
+        uint32_t workers;
+
+        if (!name)
+                reply(client, make_error("%s", "set wants a \"pipeline\" and \"workers\" beside its "
+                                               "\"command\""));
+        else if (!pipeline)
+                reply(client, make_error("no pipeline \"%.100s\"; status lists those there are", name));
+        else if (!read_workers(json_object_get(arguments, "workers"), &workers))
+                reply(client,
+                      make_error("pipeline %.100s: workers: expected auto or a whole number from 1 to "
+                                 "1024",
+                                 name));
+        else {
+                pipeline_set_workers(pipeline, workers);
+                reply(client, json_pack("{s:s, s:i, s:b}", "pipeline", name, "workers",
+                                        (int)pipeline_workers(pipeline), "workers_auto", workers == 0));
+        }
+}
+
 /* ---- verify ---- */
 
 static bool can_tell(void *context) {
@@ -143,14 +184,6 @@ static void end(void *context, json_t *line) {
 
         client->verify = NULL;
         reply(client, line);
-}
-
-static struct pipeline *find_pipeline(const struct daemon *daemon, const char *name) {
-        for (uint32_t i = 0; i < daemon->n_pipelines; i++) {
-                if (strcmp(daemon->pipelines[i]->config->name, name) == 0)
-                        return daemon->pipelines[i];
-        }
-        return NULL;
 }
 
 static void run_verify(struct client *client, const json_t *arguments) {
@@ -177,6 +210,7 @@ static const struct command {
 } commands[] = {
         {"status", run_status},
         {"ping", run_ping},
+        {"set", run_set},
         {"verify", run_verify},
 };
 
@@ -207,7 +241,7 @@ static void on_line(struct client *client, const char *line) {
                 command->run(client, object);
         else if (word)
                 reply(client,
-                      make_error("unknown command \"%.100s\"; there are status, ping and verify", word));
+                      make_error("unknown command \"%.100s\"; there are status, ping, set and verify", word));
         else
                 reply(client,
                       make_error("expected a word, or an object with a \"command\", got: %.100s", line));

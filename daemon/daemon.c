@@ -174,7 +174,7 @@ static void on_signal(uv_signal_t *signal, int number) {
 
 static void say_ready(const struct daemon *daemon) {
         log_line(LOG_INFO, "ready: pid %d, %s, %u cpu%s, %u pipeline%s", (int)getpid(), daemon->directory,
-                 daemon->cpus, daemon->cpus == 1 ? "" : "s", daemon->n_pipelines,
+                 daemon->budget.places, daemon->budget.places == 1 ? "" : "s", daemon->n_pipelines,
                  daemon->n_pipelines == 1 ? "" : "s");
 }
 
@@ -269,7 +269,7 @@ static int make_pipelines(struct daemon *daemon, struct fault *fault) {
         for (uint32_t i = 0; i < daemon->config->n_pipelines; i++) {
                 const struct config_pipeline *config = &daemon->config->pipelines[i];
                 int r = pipeline_new(&daemon->pipelines[i], &daemon->loop, daemon->config, config,
-                                     daemon->cpus, daemon->worker_path, &events, daemon);
+                                     &daemon->budget, daemon->worker_path, &events, daemon);
 
                 if (r < 0)
                         return fault_set(fault, r, "no memory for pipeline %s", config->name);
@@ -311,7 +311,8 @@ static int daemon_init(struct daemon *daemon, struct config *config, const char 
         snprintf(daemon->directory, sizeof(daemon->directory), "%s", directory);
         list_init(&daemon->jobs);
         quota_init(&daemon->quota);
-        daemon->cpus = config->cpus > 0 ? (uint32_t)config->cpus : (uint32_t)cpu_count_usable("");
+        budget_init(&daemon->budget,
+                    config->cpus > 0 ? (uint32_t)config->cpus : (uint32_t)cpu_count_usable(""));
         r = find_worker(daemon, fault);
         if (r >= 0)
                 r = runtime_make_directory(directory, fault);

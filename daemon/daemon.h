@@ -5,6 +5,7 @@
 /* The daemon as a whole: one loop, its sockets, pipelines and jobs. */
 
 #include "base/list.h"
+#include "daemon/budget.h"
 #include "daemon/config.h"
 #include "daemon/pipeline.h"
 #include "daemon/quota.h"
@@ -24,7 +25,7 @@ struct daemon {
         struct config *config;
         char directory[RUNTIME_PATH_MAX + 1];
         char worker_path[PATH_MAX];
-        uint32_t cpus;
+        struct budget budget; /* its places are the cpus */
         uint64_t started_ns;
         int lock;
         int job_socket;

@@ -214,7 +214,7 @@ static double busy_cpus(const struct daemon *daemon, uint64_t now) {
 
         for (uint32_t i = 0; i < daemon->n_pipelines; i++) {
                 const struct pipeline *pipeline = daemon->pipelines[i];
-                double seconds = pipeline->config->workers > 0 ? 0 : grown_of(pipeline, now, 0, grown);
+                double seconds = pipeline->workers > 0 ? 0 : grown_of(pipeline, now, 0, grown);
 
                 if (seconds > 0)
                         sum += (double)grown[PIPELINE_BUSY] / seconds / NS_PER_S;
@@ -231,8 +231,8 @@ static struct diagnosis_facts facts_of(const struct daemon *daemon, const struct
                                         .seconds = observed->seconds,
                                         .workers = pipeline_workers(pipeline),
                                         .workers_alive = pool->n_workers,
-                                        .workers_given = pipeline->config->workers > 0,
-                                        .cpus = daemon->cpus,
+                                        .workers_given = pipeline->workers > 0,
+                                        .cpus = daemon->budget.places,
                                         .busy = observed->busy,
                                         .busy_cpus = busy_cpus(daemon, now),
                                         .slots = pipeline->ring.slots,

@@ -87,8 +87,10 @@ void pipeline_fail(struct pipeline *pipeline, int error) {
         uv_idle_stop(&pipeline->growing);
         uv_timer_stop(&pipeline->reporting);
         uv_timer_stop(&pipeline->restart);
+        uv_timer_stop(&pipeline->resting);
         pipeline->state = PIPELINE_FAILED;
         pipeline_fail_jobs(pipeline, true, 0, &failed);
         pool_stop(&pipeline->pool, false);
         pipeline_announce(pipeline, error);
+        budget_share_out(pipeline->budget); /* its workers are not busy any more */
 }

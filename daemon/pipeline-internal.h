@@ -18,12 +18,18 @@ void pipeline_step(struct pipeline *pipeline);
 /* Tells ATTACHING jobs ten times a second what they wait for, from now on or no more. */
 void pipeline_report(struct pipeline *pipeline, bool wanted);
 
-/* Something that a failed try, or the run before, had left behind is gone: jobs that have come since may have
- * their try. */
+/* pipeline-rest.c: something that a failed try, or the run before, had left behind is gone: jobs that have
+ * come since may have their try. */
 void pipeline_start_anew(struct pipeline *pipeline);
-
-/* Ends a run without jobs that goes by verdicts which were lifted. */
+/* Ends a run that goes by verdicts which were lifted, if it has no jobs; of any other it begins to wait for
+ * `idle` to pass without one, or ends to. */
 void pipeline_rest(struct pipeline *pipeline);
+
+/* pipeline-work.c: gives work to whoever is free and may have it, also of other pipelines under the budget.
+ */
+void pipeline_give_work(struct pipeline *pipeline);
+/* It is under the budget, unless it has a number of workers of its own. */
+void pipeline_join_budget(struct pipeline *pipeline);
 
 /* Every ATTACHING job becomes ATTACHED or is refused, every SEEK is answered, or they go on waiting; the
  * pipeline is READY. */
@@ -50,8 +56,9 @@ void pipeline_on_stuck(void *context, const struct pool_worker *worker);
 void pipeline_on_returned(void *context, const struct pool_worker *worker);
 void pipeline_on_recalled(void *context, const struct message_chunk *chunks, uint32_t n_chunks);
 void pipeline_on_resumed(void *context);
-/* Suspects go first: each to a worker that gets nothing else. */
-void pipeline_give_suspects(struct pipeline *pipeline);
+/* Whether one waits and there is a worker for it, and that it gets it, and nothing else. */
+bool pipeline_has_suspect(struct pipeline *pipeline);
+void pipeline_give_suspect(struct pipeline *pipeline);
 /* Parts that are done: one of them may have been a suspect. */
 void pipeline_clear_suspect(struct pipeline *pipeline, uint32_t slot, uint32_t first);
 void pipeline_on_restart(uv_timer_t *timer);

@@ -65,23 +65,23 @@ void pipeline_drop_suspects(struct pipeline *pipeline, uint32_t slot) {
         }
 }
 
-void pipeline_give_suspects(struct pipeline *pipeline) {
-        struct suspect *suspect;
-        struct pool_worker *worker;
+bool pipeline_has_suspect(struct pipeline *pipeline) {
+        return suspects_next(pipeline->suspects) && pool_fresh_worker(&pipeline->pool);
+}
 
-        while ((suspect = suspects_next(pipeline->suspects)) &&
-               (worker = pool_fresh_worker(&pipeline->pool))) {
-                struct message_chunk chunk = {.row = suspect->row,
-                                              .seed = suspect->seed,
-                                              .epoch = suspect->epoch,
-                                              .slot = suspect->slot,
-                                              .first = suspect->first,
-                                              .rows = 1};
+void pipeline_give_suspect(struct pipeline *pipeline) {
+        struct suspect *suspect = suspects_next(pipeline->suspects);
+        struct pool_worker *worker = pool_fresh_worker(&pipeline->pool);
+        struct message_chunk chunk = {.row = suspect->row,
+                                      .seed = suspect->seed,
+                                      .epoch = suspect->epoch,
+                                      .slot = suspect->slot,
+                                      .first = suspect->first,
+                                      .rows = 1};
 
-                worker->alone = true;
-                suspects_tried(pipeline->suspects, suspect);
-                pool_assign(worker, &chunk);
-        }
+        worker->alone = true;
+        suspects_tried(pipeline->suspects, suspect);
+        pool_assign(worker, &chunk);
 }
 
 /* It died again, alone with this row. */

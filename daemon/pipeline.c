@@ -8,7 +8,8 @@
  *       ^                          |                                |
  *       +------- next attach ---- FAILED <------- no worker left ---+
  *
- * A run that goes by verdicts which were taken back ends with its last job: READY becomes IDLE then.
+ * READY becomes IDLE again when nobody has needed it for long, or when its run goes by verdicts which were
+ * taken back and its last job has left: pipeline-rest.c.
  *
  * Every event ends in pipeline_step: let jobs in or send them elsewhere, hand out what is ready, then give
  * work to whoever is free, until nothing of this is possible. Jobs are sent elsewhere first, so that none is
@@ -17,7 +18,7 @@
  * Callbacks may come while a step is under way (a job turns out to be gone while its handles are sent); they
  * only ask for another round.
  *
- * Admission and failure have files of their own. */
+ * Admission, failure and rest have files of their own, and so has the question who works: pipeline-work.c. */
 
 #include "daemon/pipeline-internal.h"
 
@@ -47,25 +48,6 @@ const char *pipeline_state_name(enum pipeline_state state) {
         };
 
         return names[state];
-}
-
-uint32_t pipeline_workers(const struct pipeline *pipeline) {
-        return pipeline->config->workers > 0 ? (uint32_t)pipeline->config->workers : pipeline->cpus;
-}
-
-void pipeline_counters(const struct pipeline *pipeline, struct scheduler_counters *counters) {
-        const struct scheduler_counters *past = &pipeline->past;
-
-        *counters = (struct scheduler_counters){};
-        if (pipeline->scheduler)
-                scheduler_counters(pipeline->scheduler, counters);
-        counters->rows_prepared += past->rows_prepared;
-        counters->rows_delivered += past->rows_delivered;
-        counters->batches_delivered += past->batches_delivered;
-        counters->slots_filled += past->slots_filled;
-        counters->rows_refilled += past->rows_refilled;
-        counters->slots_refilled += past->slots_refilled;
-        counters->slots_undelivered += past->slots_undelivered;
 }
 
 /* ---- jobs ---- */
@@ -168,28 +150,6 @@ static void hand_out(struct pipeline *pipeline) {
         }
 }
 
-static void give_work(struct pipeline *pipeline) {
-        struct scheduler_chunk chunk;
-        struct pool_worker *worker;
-
-        while ((worker = pool_free_worker(&pipeline->pool))) {
-                struct message_chunk message;
-
-                if (!scheduler_next_chunk(pipeline->scheduler, pool_chunk_rows(&pipeline->pool),
-                                          pool_shares(&pipeline->pool, pipeline->config->batch_size), &chunk))
-                        return;
-                message = (struct message_chunk){.row = chunk.row,
-                                                 .seed = chunk.seed,
-                                                 .epoch = chunk.epoch,
-                                                 .slot = chunk.slot,
-                                                 .first = chunk.first,
-                                                 .rows = chunk.rows};
-                if (chunk.first == 0)
-                        pipeline->slot_ready_ns[chunk.slot] = 0;
-                pool_assign(worker, &message);
-        }
-}
-
 void pipeline_step(struct pipeline *pipeline) {
         pipeline->again = true;
         if (pipeline->stepping)
@@ -199,8 +159,7 @@ void pipeline_step(struct pipeline *pipeline) {
                 pipeline->again = false;
                 pipeline_admit_waiting(pipeline);
                 hand_out(pipeline);
-                pipeline_give_suspects(pipeline);
-                give_work(pipeline);
+                pipeline_give_work(pipeline);
         }
         pipeline->stepping = false;
         pipeline_rest(pipeline);
@@ -294,68 +253,6 @@ static void on_reserving(uv_idle_t *idle) {
         pipeline->state = pipeline->scanned ? pipeline->state : PIPELINE_SCANNING;
         pipeline_announce(pipeline, 0);
         pipeline_become_ready(pipeline);
-}
-
-/* Every worker gets the same recipe. */
-int pipeline_make_setup(const struct pipeline *pipeline, struct message_setup *setup, struct fault *fault) {
-        _cleanup_(freep) char *text = NULL;
-        json_t *json = recipe_to_json(&pipeline->config->recipe);
-
-        text = json ? json_dumps(json, JSON_COMPACT | JSON_REAL_PRECISION(17)) : NULL;
-        json_decref(json);
-        if (!text)
-                return fault_set(fault, -ENOMEM, "no memory for the recipe of pipeline %s",
-                                 pipeline->config->name);
-        if (strlen(text) > MESSAGE_RECIPE_MAX)
-                return fault_set(fault, -E2BIG, "the recipe of pipeline %s has %zu bytes, %d are possible",
-                                 pipeline->config->name, strlen(text), MESSAGE_RECIPE_MAX);
-        *setup = (struct message_setup){.on_error = pipeline->config->on_error == CONFIG_ON_ERROR_FAIL
-                                                            ? MESSAGE_ON_ERROR_FAIL
-                                                            : MESSAGE_ON_ERROR_REPLACE,
-                                        .shuffle = pipeline->config->shuffle,
-                                        .slots = pipeline->ring.slots,
-                                        .slot_rows = (uint32_t)pipeline->config->batch_size};
-        snprintf(setup->recipe, sizeof(setup->recipe), "%s", text);
-        return 0;
-}
-
-static void on_growing(uv_idle_t *idle);
-
-/* Brings the pool to its size, in as many turns as that takes: at the first attach, and again for those that
- * died since. */
-int pipeline_grow(struct pipeline *pipeline) {
-        struct fault *fault = &pipeline->failure;
-        struct message_setup setup;
-        int r;
-
-        if (pipeline->pool.n_workers >= pipeline_workers(pipeline))
-                return 0;
-        r = pipeline_make_setup(pipeline, &setup, fault);
-        if (r >= 0)
-                r = pool_grow(&pipeline->pool, pipeline_workers(pipeline), &setup, pipeline->ring.fd, fault);
-        if (r >= 0 && pipeline->pool.n_workers < pipeline_workers(pipeline))
-                uv_idle_start(&pipeline->growing, on_growing);
-        else
-                uv_idle_stop(&pipeline->growing);
-        /* Fewer than asked for will do, if there is any. */
-        if (r < 0 && pipeline->pool.n_workers > 0) {
-                log_line(LOG_WARNING, "pipeline %s runs with %u of %u workers: %s", pipeline->config->name,
-                         pipeline->pool.n_workers, pipeline_workers(pipeline), fault->text);
-                r = 0;
-        }
-        if (pipeline->state == PIPELINE_READY)
-                pool_set_index(&pipeline->pool, &pipeline->index, pipeline->index_fd);
-        return r;
-}
-
-static void on_growing(uv_idle_t *idle) {
-        struct pipeline *pipeline = idle->data;
-        int r = pipeline_grow(pipeline);
-
-        if (r < 0)
-                pipeline_fail(pipeline, r);
-        else
-                pipeline_step(pipeline);
 }
 
 /* The ring, and a word when it had to be made elsewhere than one would look. */
@@ -466,13 +363,24 @@ static void on_broken(void *context, const struct pool_worker *worker, const str
 
 /* ---- end ---- */
 
+void pipeline_counters(const struct pipeline *pipeline, struct scheduler_counters *counters) {
+        struct scheduler_counters now = {};
+
+        if (pipeline->scheduler)
+                scheduler_counters(pipeline->scheduler, &now);
+        *counters = pipeline->past;
+        scheduler_add_counters(counters, &now);
+}
+
+/* Everything that counts only grows, also over rests. */
+static void keep_counts(struct pipeline *pipeline) {
+        pipeline_counters(pipeline, &pipeline->past);
+        pipeline->scheduler = scheduler_free(pipeline->scheduler);
+}
+
 /* Lets go of everything that a start takes. */
 static void clear(struct pipeline *pipeline) {
-        struct scheduler_counters counters;
-
-        pipeline_counters(pipeline, &counters);
-        pipeline->past = counters;
-        pipeline->scheduler = scheduler_free(pipeline->scheduler);
+        keep_counts(pipeline);
         free(pipeline->slot_ready_ns);
         pipeline->slot_ready_ns = NULL;
         ring_deinit(&pipeline->ring);
@@ -482,29 +390,6 @@ static void clear(struct pipeline *pipeline) {
         suspects_init(pipeline->suspects);
         ledger_deinit(&pipeline->ledger);
         pipeline->verdicts = verdicts_free(pipeline->verdicts);
-}
-
-void pipeline_start_anew(struct pipeline *pipeline) {
-        bool is_wanted = !list_is_empty(&pipeline->jobs);
-
-        if (pipeline->state == PIPELINE_IDLE && pipeline->config->reserve == CONFIG_RESERVE_START)
-                is_wanted = true; /* it rests for a moment only */
-        if (is_wanted && (pipeline->state == PIPELINE_FAILED || pipeline->state == PIPELINE_IDLE))
-                pipeline_start(pipeline);
-}
-
-void pipeline_rest(struct pipeline *pipeline) {
-        if (pipeline->state != PIPELINE_READY || !list_is_empty(&pipeline->jobs) ||
-            pipeline->verdicts->n_lifted == 0)
-                return;
-        if (pipeline->work_copy || pipeline->work_result < 0)
-                return; /* the file still has them */
-        log_line(LOG_INFO, "pipeline %s ends its run: the next one replaces %zu samples fewer",
-                 pipeline->config->name, pipeline->verdicts->n_lifted);
-        uv_idle_stop(&pipeline->growing);
-        uv_timer_stop(&pipeline->restart);
-        pipeline->state = PIPELINE_IDLE;
-        pool_stop(&pipeline->pool, false);
 }
 
 static void on_stopped(void *context) {
@@ -520,6 +405,7 @@ static void on_stopped(void *context) {
         uv_close((uv_handle_t *)&pipeline->growing, NULL);
         uv_close((uv_handle_t *)&pipeline->reporting, NULL);
         uv_close((uv_handle_t *)&pipeline->restart, NULL);
+        uv_close((uv_handle_t *)&pipeline->resting, NULL);
 }
 
 void pipeline_stop(struct pipeline *pipeline) {
@@ -528,13 +414,14 @@ void pipeline_stop(struct pipeline *pipeline) {
         uv_idle_stop(&pipeline->growing);
         uv_timer_stop(&pipeline->reporting);
         uv_timer_stop(&pipeline->restart);
+        uv_timer_stop(&pipeline->resting);
         list_for_each_safe (link, &pipeline->jobs)
                 job_close(pipeline_job_of(link), NULL);
         pool_stop(&pipeline->pool, true);
 }
 
 int pipeline_new(struct pipeline **pipelinep, uv_loop_t *loop, const struct config *whole,
-                 const struct config_pipeline *config, uint32_t cpus, const char *program,
+                 const struct config_pipeline *config, struct budget *budget, const char *program,
                  const struct pipeline_events *events, void *context) {
         static const struct pool_events pool_events = {
                 .scanning = on_scanning,
@@ -557,7 +444,8 @@ int pipeline_new(struct pipeline **pipelinep, uv_loop_t *loop, const struct conf
         *pipeline = (struct pipeline){.whole = whole,
                                       .config = config,
                                       .loop = loop,
-                                      .cpus = cpus,
+                                      .budget = budget,
+                                      .workers = (uint32_t)config->workers,
                                       .events = events,
                                       .context = context,
                                       .ring = RING_INIT,
@@ -573,10 +461,12 @@ int pipeline_new(struct pipeline **pipelinep, uv_loop_t *loop, const struct conf
         uv_idle_init(loop, &pipeline->growing);
         uv_timer_init(loop, &pipeline->reporting);
         uv_timer_init(loop, &pipeline->restart);
+        uv_timer_init(loop, &pipeline->resting);
         pipeline->reserving.data = pipeline->growing.data = pipeline->reporting.data = pipeline;
-        pipeline->restart.data = pipeline;
+        pipeline->restart.data = pipeline->resting.data = pipeline;
         pool_init(&pipeline->pool, loop, program, (int)whole->nice, config->sample_timeout, &pool_events,
                   pipeline);
+        pipeline_join_budget(pipeline);
         *pipelinep = pipeline;
         return 0;
 }
@@ -584,6 +474,7 @@ int pipeline_new(struct pipeline **pipelinep, uv_loop_t *loop, const struct conf
 struct pipeline *pipeline_free(struct pipeline *pipeline) {
         if (!pipeline)
                 return NULL;
+        budget_leave(&pipeline->member);
         clear(pipeline);
         free(pipeline->suspects);
         free(pipeline);

@@ -6,6 +6,7 @@
 
 #include "base/fault.h"
 #include "base/list.h"
+#include "daemon/budget.h"
 #include "daemon/config.h"
 #include "daemon/ledger.h"
 #include "daemon/pool.h"
@@ -25,7 +26,7 @@ struct verdicts;
 
 /* A pipeline's life. RESERVING and SCANNING run side by side: the state names what is still awaited. */
 #define PIPELINE_STATES(S)                                                                                   \
-        S(IDLE, idle)           /* nobody has attached: no ring, no workers */                               \
+        S(IDLE, idle)           /* nobody needs it: no ring, no workers */                                   \
         S(RESERVING, reserving) /* the ring's memory */                                                      \
         S(SCANNING, scanning)   /* the samples */                                                            \
         S(READY, ready)                                                                                      \
@@ -48,7 +49,6 @@ struct pipeline {
         const struct config *whole;
         const struct config_pipeline *config;
         uv_loop_t *loop;
-        uint32_t cpus;
         const struct pipeline_events *events;
         void *context;
         enum pipeline_state state;
@@ -60,6 +60,9 @@ struct pipeline {
         uv_idle_t growing;    /* some more workers per turn */
         uv_timer_t reporting; /* progress for waiting jobs */
         struct pool pool;
+        uint32_t workers; /* that it may have; 0: the budget decides */
+        struct budget *budget;
+        struct budget_member member; /* of it, while it decides */
         bool scanned;
         struct message_index index;
         int index_fd;
@@ -67,7 +70,7 @@ struct pipeline {
         uint32_t scan_classes;
         char fingerprint[MESSAGE_FINGERPRINT_MAX + 1]; /* of what its rows contain; see fingerprint.h */
         struct scheduler *scheduler;
-        struct scheduler_counters past; /* of the schedulers before it */
+        struct scheduler_counters past; /* of runs that have ended */
         struct recent recent;           /* see observe.c */
         uint64_t *slot_ready_ns;   /* per slot: when the last of its chunks was done, by the worker's clock */
         struct list jobs;          /* ATTACHING and ATTACHED */
@@ -80,6 +83,8 @@ struct pipeline {
         struct fault work_fault;
         int work_result;
         bool verdicts_dirty;  /* to be written again */
+        uv_timer_t resting;   /* `idle` after the last one who needed it */
+        int kept;             /* by so many who are no jobs */
         uv_timer_t restart;   /* when workers are started again after a death */
         uint32_t vain_deaths; /* of workers, since a chunk was last done; one for each start anew */
         uint64_t vain_ns;     /* when the last of them was counted */
@@ -89,9 +94,9 @@ struct pipeline {
         bool again;           /* and something has happened since */
 };
 
-/* `program` is the worker's path; it, both configurations and the loop outlive the pipeline. */
+/* `program` is the worker's path; it, both configurations, the budget and the loop outlive the pipeline. */
 int pipeline_new(struct pipeline **pipeline, uv_loop_t *loop, const struct config *whole,
-                 const struct config_pipeline *config, uint32_t cpus, const char *program,
+                 const struct config_pipeline *config, struct budget *budget, const char *program,
                  const struct pipeline_events *events, void *context);
 /* To be called after the loop has run dry. */
 struct pipeline *pipeline_free(struct pipeline *pipeline);
@@ -111,6 +116,9 @@ void pipeline_detach(struct pipeline *pipeline, struct job *job);
 uint32_t pipeline_workers(const struct pipeline *pipeline); /* how many it may have */
 /* Since the daemon started: they only grow, however often the ring comes and goes. */
 void pipeline_counters(const struct pipeline *pipeline, struct scheduler_counters *counters);
+/* From now on it may have so many, in place of what the configuration says; 0: the budget decides. More are
+ * started if it is up; of those beyond, who holds a chunk finishes it first. */
+void pipeline_set_workers(struct pipeline *pipeline, uint32_t workers);
 /* What each of its workers is told first, but for the number. 0 or a negative errno. */
 int pipeline_make_setup(const struct pipeline *pipeline, struct message_setup *setup, struct fault *fault);
 
@@ -121,4 +129,6 @@ uint32_t pipeline_lift(struct pipeline *pipeline, const uint64_t *samples, uint3
 /* Whether the file is being written. When it is no more, pipeline->work_result < 0 says that it could not be.
  */
 bool pipeline_is_saving(const struct pipeline *pipeline);
+/* Somebody who is no job needs it, or (wanted false) does so no more: it does not go to rest meanwhile. */
+void pipeline_keep(struct pipeline *pipeline, bool wanted);
 const char *pipeline_state_name(enum pipeline_state state);

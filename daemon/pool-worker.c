@@ -72,18 +72,19 @@ static void close_socket(struct pool_worker *worker) {
 }
 
 /* It has been BUSY. */
-static void count_busy(struct pool_worker *worker) {
+static void stop_being_busy(struct pool_worker *worker) {
         uint64_t busy_ns = clock_ns() - worker->busy_since_ns;
 
         worker->busy_ns += busy_ns;
         worker->pool->busy_ns += busy_ns;
+        worker->pool->n_busy--;
 }
 
 static void set_ending(struct pool_worker *worker) {
         if (worker->state == POOL_WORKER_ENDING)
                 return;
         if (worker->state == POOL_WORKER_BUSY)
-                count_busy(worker);
+                stop_being_busy(worker);
         worker->state = POOL_WORKER_ENDING;
         worker->pool->n_workers--;
 }
@@ -126,9 +127,9 @@ static void drop_head(struct pool_worker *worker) {
                 (worker->n_chunks + worker->n_recalled) * sizeof(worker->chunks[0]));
         if (worker->n_chunks + worker->n_recalled > 0 || worker->state != POOL_WORKER_BUSY)
                 return;
+        stop_being_busy(worker);
         worker->state = POOL_WORKER_IDLE;
         worker->alone = false;
-        count_busy(worker);
 }
 
 /* Takes the chunk off the worker's list; rows 0: the one that has this row. False: it does not hold it, or

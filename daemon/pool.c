@@ -36,8 +36,12 @@ static struct pool_worker *worker_of(struct list *link) {
 
 void pool_init(struct pool *pool, uv_loop_t *loop, const char *program, int nice, double sample_timeout,
                const struct pool_events *events, void *context) {
-        *pool = (struct pool){
-                .loop = loop, .program = program, .nice = nice, .events = events, .context = context};
+        *pool = (struct pool){.loop = loop,
+                              .program = program,
+                              .nice = nice,
+                              .events = events,
+                              .context = context,
+                              .wanted = UINT32_MAX};
         list_init(&pool->workers);
         uv_timer_init(loop, &pool->kill_timer);
         pool->kill_timer.data = pool;
@@ -104,24 +108,44 @@ void pool_set_index(struct pool *pool, const struct message_index *index, int fd
         }
 }
 
-/* Chunks a worker may hold while a row takes what it takes now. */
+void pool_want(struct pool *pool, uint32_t wanted) {
+        pool->wanted = wanted;
+        pool_trim(pool);
+}
+
+/* With SIGKILL: there is nothing to finish, and one that was stopped hears nothing else. One that scans is
+ * needed. */
+void pool_trim(struct pool *pool) {
+        list_for_each (link, &pool->workers) {
+                struct pool_worker *worker = worker_of(link);
+
+                if (pool->n_workers <= pool->wanted)
+                        return;
+                if (worker->state == POOL_WORKER_IDLE || worker->state == POOL_WORKER_STARTING)
+                        pool_worker_end(worker, SIGKILL);
+        }
+}
+
+/* Chunks a worker may hold while a row takes what it takes now. While there are too many workers nobody gets
+ * more than one: whoever has none first may go. */
 static uint32_t chunks_bound(const struct pool *pool, const struct pool_worker *worker) {
         if (worker->n_recalled > 0)
                 return 0;
-        if (worker->n_chunks == 0 || worker->alone || worker->look.observed_ns >= POOL_RECALL_NS)
+        if (worker->n_chunks == 0 || worker->alone || worker->look.observed_ns >= POOL_RECALL_NS ||
+            pool->n_workers > pool->wanted)
                 return 1;
         if (pool->row_ns <= 0 || pool->row_ns * worker->chunks[0].rows >= POOL_SHORT_CHUNK_NS)
                 return 1;
         return POOL_CHUNKS_MAX;
 }
 
-struct pool_worker *pool_free_worker(struct pool *pool) {
+struct pool_worker *pool_free_worker(struct pool *pool, bool may_begin) {
         struct pool_worker *best = NULL;
 
         list_for_each (link, &pool->workers) {
                 struct pool_worker *worker = worker_of(link);
 
-                if (worker->state != POOL_WORKER_IDLE && worker->state != POOL_WORKER_BUSY)
+                if (worker->state != POOL_WORKER_BUSY && !(may_begin && worker->state == POOL_WORKER_IDLE))
                         continue;
                 if (worker->socket < 0 || worker->exited || worker->n_chunks >= chunks_bound(pool, worker))
                         continue;
@@ -167,6 +191,7 @@ void pool_assign(struct pool_worker *worker, const struct message_chunk *chunk) 
 
         if (worker->n_chunks == 0) {
                 worker->state = POOL_WORKER_BUSY;
+                worker->pool->n_busy++;
                 worker->busy_since_ns = clock_ns();
         }
         worker->used = true;
@@ -203,11 +228,7 @@ void pool_stop(struct pool *pool, bool for_good) {
 }
 
 uint32_t pool_busy(const struct pool *pool) {
-        uint32_t busy = 0;
-
-        list_for_each (link, &pool->workers)
-                busy += worker_of(link)->state == POOL_WORKER_BUSY;
-        return busy;
+        return pool->n_busy;
 }
 
 uint64_t pool_busy_ns(const struct pool *pool, uint64_t now) {

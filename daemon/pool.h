@@ -151,6 +151,8 @@ struct pool {
         void *context;
         struct list workers;
         uint32_t n_workers; /* not ENDING */
+        uint32_t n_busy;
+        uint32_t wanted; /* workers that may stay, see pool_want */
         uint32_t next_number;
         bool stopping;
         bool for_good;  /* see pool_stop */
@@ -189,8 +191,15 @@ bool pool_scan(struct pool *pool);
 /* Gives the index (`fd` -1: none) to every worker that waits for it: they become IDLE. */
 void pool_set_index(struct pool *pool, const struct message_index *index, int fd);
 
-/* A worker that may take a chunk now: the one that holds fewest. NULL when there is none. */
-struct pool_worker *pool_free_worker(struct pool *pool);
+/* So many workers shall stay: those beyond end, at once if they hold nothing, the others with the chunks that
+ * they hold. pool_trim ends those that have come so far; it is to be called before work is given away. Who
+ * ends so has not died. */
+void pool_want(struct pool *pool, uint32_t wanted);
+void pool_trim(struct pool *pool);
+
+/* A worker that may take a chunk now: the one that holds fewest; unless `may_begin`, of those that hold any.
+ * NULL when there is none. */
+struct pool_worker *pool_free_worker(struct pool *pool, bool may_begin);
 
 /* A worker that never had a chunk, for a suspect; when all have, and none is on its way, one that is idle. */
 struct pool_worker *pool_fresh_worker(struct pool *pool);

@@ -34,6 +34,14 @@
 struct urgency {
         uint64_t use;
         uint32_t turn;
+        uint64_t since; /* the same as a time, for other schedulers */
+};
+
+/* What goes next, and into which slot: an open one, or one that is FREE or goes for it. */
+struct choice {
+        struct slot *slot;
+        const struct consumer *missing; /* lacks it; NULL: it is open */
+        struct urgency urgency;
 };
 
 static bool more_urgent(struct urgency a, struct urgency b) {
@@ -51,6 +59,7 @@ static struct slot *most_urgent_open(struct scheduler *scheduler, struct urgency
                 if (!who)
                         continue; /* its jobs have gone: only chunks that are out are finished */
                 its.turn = who->turn;
+                its.since = who->waiting_since;
                 if (found && !more_urgent(its, *urgency))
                         continue;
                 found = slot;
@@ -64,7 +73,7 @@ static struct consumer *most_urgent_missing(struct scheduler *scheduler, struct 
 
         list_for_each (entry, &scheduler->consumers) {
                 struct consumer *consumer = container_of(entry, struct consumer, link);
-                struct urgency its = {.turn = consumer->turn};
+                struct urgency its = {.turn = consumer->turn, .since = consumer->waiting_since};
 
                 if (!consumer_advance(scheduler, consumer))
                         continue; /* at an open slot, which goes before all that this job misses */
@@ -77,25 +86,32 @@ static struct consumer *most_urgent_missing(struct scheduler *scheduler, struct 
         return found;
 }
 
-static struct slot *choose_slot(struct scheduler *scheduler, uint64_t *use) {
+/* False: there is nothing to do, or no room to do it. Changes nothing that counts. */
+static bool choose(struct scheduler *scheduler, struct choice *choice) {
         struct urgency open_urgency = {0}, missing_urgency = {0};
-        struct slot *open = most_urgent_open(scheduler, &open_urgency);
-        struct consumer *missing = most_urgent_missing(scheduler, &missing_urgency);
-        struct slot *taken;
-        struct slot_key key;
+        struct slot *open = most_urgent_open(scheduler, &open_urgency), *room;
+        const struct consumer *missing = most_urgent_missing(scheduler, &missing_urgency);
 
         if (missing && (!open || more_urgent(missing_urgency, open_urgency))) {
-                key = cursor_key(&missing->cursor, missing);
-                taken = slots_take(scheduler, missing_urgency.use);
-                if (taken) {
-                        slots_start(scheduler, taken, key);
-                        *use = missing_urgency.use;
-                        return taken;
+                room = slots_find_room(scheduler, missing_urgency.use);
+                if (room) {
+                        *choice = (struct choice){room, missing, missing_urgency};
+                        return true;
                 }
         }
-        if (open)
-                *use = open_urgency.use;
-        return open;
+        *choice = (struct choice){open, NULL, open_urgency};
+        return open != NULL;
+}
+
+/* The slot that the choice fell on, open in any case. */
+static struct slot *take(struct scheduler *scheduler, const struct choice *choice) {
+        if (choice->missing) {
+                struct slot_key key = cursor_key(&choice->missing->cursor, choice->missing);
+
+                slots_make_room(scheduler, choice->slot);
+                slots_start(scheduler, choice->slot, key);
+        }
+        return choice->slot;
 }
 
 static uint32_t least_of(uint32_t a, uint32_t b) {
@@ -236,16 +252,14 @@ static uint32_t hand_out(struct scheduler *scheduler, struct slot *slot, uint32_
 
 bool scheduler_next_chunk(struct scheduler *scheduler, uint32_t rows_wanted, uint32_t workers,
                           struct scheduler_chunk *chunk) {
+        struct choice choice;
         struct slot *slot;
-        uint64_t use;
         uint32_t rows, first;
 
-        if (!may_hand_out(scheduler))
+        if (!may_hand_out(scheduler) || !choose(scheduler, &choice))
                 return false;
-        slot = choose_slot(scheduler, &use);
-        if (!slot)
-                return false;
-        rows = chunk_rows(slot, open_run(scheduler, slot), use, rows_wanted, workers);
+        slot = take(scheduler, &choice);
+        rows = chunk_rows(slot, open_run(scheduler, slot), choice.urgency.use, rows_wanted, workers);
         first = hand_out(scheduler, slot, rows);
         *chunk = (struct scheduler_chunk){
                 .slot = slot_number(scheduler, slot),
@@ -255,6 +269,16 @@ bool scheduler_next_chunk(struct scheduler *scheduler, uint32_t rows_wanted, uin
                 .row = slot->key.index * scheduler->config.slot_rows + first,
                 .seed = slot->key.seed,
         };
+        return true;
+}
+
+bool scheduler_peek_chunk(struct scheduler *scheduler, uint64_t *use, uint64_t *since) {
+        struct choice choice;
+
+        if (!may_hand_out(scheduler) || !choose(scheduler, &choice))
+                return false;
+        *use = choice.urgency.use;
+        *since = choice.urgency.since;
         return true;
 }
 

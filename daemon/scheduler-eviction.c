@@ -155,20 +155,23 @@ static struct slot *any_not_due(struct scheduler *scheduler) {
         return NULL;
 }
 
-/* A slot for what will be used at distance `use`: FREE now, or NULL. */
-struct slot *slots_take(struct scheduler *scheduler, uint64_t use) {
+/* A slot for what will be used at distance `use`: one that is FREE, or may be evicted for it, or NULL. */
+struct slot *slots_find_room(struct scheduler *scheduler, uint64_t use) {
         struct slot *victim;
 
         if (!list_is_empty(&scheduler->free))
                 return container_of(scheduler->free.next, struct slot, link);
         if (scheduler->sabotage & SCHEDULER_WITHOUT_EVICTION)
-                victim = any_not_due(scheduler);
-        else if (!(victim = unwanted(scheduler)))
-                victim = latest(scheduler, use);
-        if (!victim)
-                return NULL;
-        if (!victim->delivered)
+                return any_not_due(scheduler);
+        victim = unwanted(scheduler);
+        return victim ? victim : latest(scheduler, use);
+}
+
+/* The slot that was found is FREE from now on. */
+void slots_make_room(struct scheduler *scheduler, struct slot *slot) {
+        if (slot->state == SCHEDULER_SLOT_FREE)
+                return;
+        if (!slot->delivered)
                 ++scheduler->counters.slots_undelivered;
-        slots_drop(scheduler, victim);
-        return victim;
+        slots_drop(scheduler, slot);
 }

@@ -211,7 +211,8 @@ void slots_drop(struct scheduler *scheduler, struct slot *slot);
 /* scheduler-eviction.c */
 void slots_unsettle(struct scheduler *scheduler, struct slot *slot);
 void slots_let_go(struct scheduler *scheduler, struct consumer *consumer);
-struct slot *slots_take(struct scheduler *scheduler, uint64_t use);
+struct slot *slots_find_room(struct scheduler *scheduler, uint64_t use);
+void slots_make_room(struct scheduler *scheduler, struct slot *slot);
 
 /* scheduler-chunks.c */
 void chunks_init(struct scheduler *scheduler, uint32_t chunks_max);

@@ -22,6 +22,7 @@
 
 #include "base/fault.h"
 
+#include <assert.h>
 #include <errno.h>
 #include <inttypes.h>
 #include <stdio.h>
@@ -315,6 +316,17 @@ bool scheduler_next_delivery(struct scheduler *scheduler, uint64_t now, struct s
 
 void scheduler_counters(const struct scheduler *scheduler, struct scheduler_counters *counters) {
         *counters = scheduler->counters;
+}
+
+void scheduler_add_counters(struct scheduler_counters *sum, const struct scheduler_counters *more) {
+        static_assert(sizeof(*sum) == 7 * sizeof(uint64_t), "each of them is added below");
+        sum->rows_prepared += more->rows_prepared;
+        sum->rows_delivered += more->rows_delivered;
+        sum->batches_delivered += more->batches_delivered;
+        sum->slots_filled += more->slots_filled;
+        sum->rows_refilled += more->rows_refilled;
+        sum->slots_refilled += more->slots_refilled;
+        sum->slots_undelivered += more->slots_undelivered;
 }
 
 int scheduler_view_job(const struct scheduler *scheduler, uint32_t job, struct scheduler_job_view *view) {

@@ -195,8 +195,14 @@ bool scheduler_next_delivery(struct scheduler *scheduler, uint64_t now, struct s
 bool scheduler_next_chunk(struct scheduler *scheduler, uint32_t rows_wanted, uint32_t workers,
                           struct scheduler_chunk *chunk);
 
+/* How urgent the next chunk is, for whoever has several schedulers and fewer workers: batches until its first
+ * use, 0 for due ones, and since when the job of that use has waited. False when there is none. Hands out
+ * nothing. */
+bool scheduler_peek_chunk(struct scheduler *scheduler, uint64_t *use, uint64_t *since);
+
 /* Looking, for status and tests. */
 void scheduler_counters(const struct scheduler *scheduler, struct scheduler_counters *counters);
+void scheduler_add_counters(struct scheduler_counters *sum, const struct scheduler_counters *more);
 int scheduler_view_job(const struct scheduler *scheduler, uint32_t job, struct scheduler_job_view *view);
 void scheduler_view_slot(const struct scheduler *scheduler, uint32_t slot, struct scheduler_slot_view *view);
 /* 0 or SCHEDULER_E_UNKNOWN. */

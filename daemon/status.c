@@ -289,6 +289,7 @@ static json_t *make_pipeline(const struct daemon *daemon, const struct pipeline 
         json_object_set_new(object, "fields", make_fields(&config->schema));
         json_object_set_new(object, "row_bytes", unsigned_number(row_bytes(&config->schema)));
         json_object_set_new(object, "workers", unsigned_number(pipeline_workers(pipeline)));
+        json_object_set_new(object, "workers_auto", json_boolean(pipeline->workers == 0));
         json_object_set_new(object, "workers_alive", unsigned_number(pipeline->pool.n_workers));
         json_object_set_new(object, "workers_busy", unsigned_number(pool_busy(&pipeline->pool)));
         add_ring(object, pipeline);
@@ -427,6 +428,15 @@ static json_t *make_cpu_seconds(const struct daemon *daemon) {
                          "workers", (double)workers / NS_PER_S);
 }
 
+/* Of all pipelines, also of those with `workers` of their own. */
+static json_t *count_busy(const struct daemon *daemon) {
+        uint32_t busy = 0;
+
+        for (uint32_t i = 0; i < daemon->n_pipelines; i++)
+                busy += pool_busy(&daemon->pipelines[i]->pool);
+        return unsigned_number(busy);
+}
+
 json_t *status_make(const struct daemon *daemon) {
         json_t *pipelines = json_array(), *workers = json_array(), *jobs = json_array(),
                *slots = json_array();
@@ -441,10 +451,10 @@ json_t *status_make(const struct daemon *daemon) {
                 if (job->state == JOB_ATTACHING || job->state == JOB_ATTACHED)
                         json_array_append_new(jobs, make_job(job));
         }
-        return json_pack("{s:i, s:s, s:i, s:f, s:o, s:o, s:i, s:o, s:o, s:o, s:o, s:o}", "schema",
+        return json_pack("{s:i, s:s, s:i, s:f, s:o, s:o, s:i, s:o, s:o, s:o, s:o, s:o, s:o}", "schema",
                          STATUS_SCHEMA, "version", PINFEED_VERSION, "pid", (int)getpid(), "uptime_seconds",
                          seconds_since(daemon->started_ns), "runtime_dir", text_or_null(daemon->directory),
-                         "config", text_or_null(daemon->config->file), "cpus", (int)daemon->cpus,
-                         "cpu_seconds", make_cpu_seconds(daemon), "pipelines", pipelines, "workers", workers,
-                         "jobs", jobs, "slots", slots);
+                         "config", text_or_null(daemon->config->file), "cpus", (int)daemon->budget.places,
+                         "workers_busy", count_busy(daemon), "cpu_seconds", make_cpu_seconds(daemon),
+                         "pipelines", pipelines, "workers", workers, "jobs", jobs, "slots", slots);
 }

@@ -129,7 +129,7 @@ static void step(struct verify *verify) {
         if (verify->state != VERIFY_TRYING)
                 return;
         give_suspects(verify);
-        while ((worker = pool_free_worker(&verify->pool)) && give_more(verify, worker))
+        while ((worker = pool_free_worker(&verify->pool, true)) && give_more(verify, worker))
                 ;
         if (verify->done == verify->index.samples)
                 verify_end_work(verify);

@@ -71,6 +71,7 @@ static void rest(struct verify *verify) {
         fd_closep(&verify->index_fd);
         fd_closep(&verify->ring_fd);
         findings_deinit(&verify->findings);
+        pipeline_keep(verify->pipeline, false);
         verify->pipeline = NULL;
         verify->events = NULL;
         verify->state = VERIFY_IDLE;
@@ -202,6 +203,7 @@ int verify_start(struct verify *verify, struct pipeline *pipeline, const struct 
                                  "pipeline %s is being verified, and one verification runs at a time; try "
                                  "again when it has ended",
                                  verify->pipeline->config->name);
+        pipeline_keep(pipeline, true);
         verify->pipeline = pipeline;
         verify->events = events;
         verify->context = context;

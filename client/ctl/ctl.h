@@ -34,6 +34,7 @@ struct command {
 /* Each parses its own options, argv[0] being its name, and returns an exit code. */
 int command_status(const struct ctl *ctl, int argc, char **argv);
 int command_bench(const struct ctl *ctl, int argc, char **argv);
+int command_set(const struct ctl *ctl, int argc, char **argv);
 int command_digest(const struct ctl *ctl, int argc, char **argv);
 int command_verify(const struct ctl *ctl, int argc, char **argv);
 int command_inspect(const struct ctl *ctl, int argc, char **argv);

@@ -63,6 +63,12 @@ static const struct command commands[] = {
          "                     (the pipeline had no job, and uses those that were cleared from now\n"
          "                     on), list (sample, file, text, condemned; the first 1,000)\n",
          command_verify},
+        {"set", "workers PIPELINE N", "change the number of a pipeline's workers while it runs",
+         "N is from 1 to 1024, or auto: as many as the daemon's cpus, together with the other\n"
+         "pipelines that have no number of their own. More are started at once; of those beyond,\n"
+         "each ends when it has finished what it has in hand, so that no job notices. The number\n"
+         "holds until pinfeedd ends.\n",
+         command_set},
         {"inspect", "FILE...", "decode files in a worker and say what is in them",
          "Needs no daemon. A JSON line for each file: its name, ok, and format, width, height and\n"
          "rgb_sha256, or error. Exit code 1 if any of them is not ok.\n",

@@ -799,8 +799,16 @@ static void pump(struct simulation *sim) {
                 take_delivery(sim, &delivery);
         while (!sim->result->breach[0] && work && sim->model.n_chunks < sim->workers) {
                 uint32_t wanted = between(sim, 1, sim->model.config.slot_rows);
+                uint64_t use = 0, since;
+                bool looked = scheduler_peek_chunk(sim->scheduler, &use, &since);
 
                 work = scheduler_next_chunk(sim->scheduler, wanted, sim->workers, &chunk);
+                if (looked != work)
+                        breach(sim, "a look found %s chunk, but there was %s", looked ? "a" : "no",
+                               work ? "one" : "none");
+                if (work && use != model_use(&sim->model, key_of(&sim->model.config, &chunk)))
+                        breach(sim, "a look told a use %llu batches away, which is not the chunk's",
+                               (unsigned long long)use);
                 if (work)
                         take_chunk(sim, &chunk, wanted);
         }

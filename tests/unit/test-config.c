@@ -14,6 +14,7 @@ START_TEST(test_defaults) {
 
         ck_assert_uint_eq(config->cpus, 0);
         ck_assert_int_eq(config->nice, 10);
+        ck_assert(config->idle == 600);
         ck_assert_uint_eq(config->n_pipelines, 1);
         ck_assert_str_eq(pipeline->name, "a");
         ck_assert_int_eq(pipeline->recipe.source.type, RECIPE_SYNTHETIC);
@@ -27,6 +28,7 @@ START_TEST(test_defaults) {
         ck_assert_uint_eq(pipeline->seed, 0);
         ck_assert_int_eq(pipeline->last_batch, LAST_BATCH_SHORT);
         ck_assert_uint_eq(pipeline->workers, 0);
+        ck_assert(pipeline->idle == 600);
         ck_assert_uint_eq(pipeline->slots, 0);
         ck_assert_uint_eq(pipeline->ring, 0);
         ck_assert_int_eq(pipeline->backing, CONFIG_BACKING_AUTO);
@@ -49,6 +51,7 @@ END_TEST
 static const char whole[] = "# pinfeed.yaml\n"
                             "cpus: 6\n"
                             "nice: 0\n"
+                            "idle: 30.5\n"
                             "pipelines:\n"
                             "  imagenet:\n"
                             "    source: {type: imagefolder, path: /data/train}\n"
@@ -68,6 +71,7 @@ static const char whole[] = "# pinfeed.yaml\n"
                             "    drop_last: true\n"
                             "    lookahead: 1000000\n"
                             "    workers: 1024\n"
+                            "    idle: 0\n"
                             "    ring: 2G\n"
                             "    backing: memfd\n"
                             "    reserve: start\n"
@@ -118,6 +122,7 @@ START_TEST(test_whole) {
         ck_assert_int_eq(pipeline->last_batch, LAST_BATCH_DROP);
         ck_assert_uint_eq(pipeline->lookahead, CONFIG_LOOKAHEAD_MAX);
         ck_assert_uint_eq(pipeline->workers, 1024);
+        ck_assert(pipeline->idle == 0 && config->idle == 30.5 && config->pipelines[1].idle == 30.5);
         ck_assert_int_eq(pipeline->backing, CONFIG_BACKING_MEMFD);
         ck_assert_int_eq(pipeline->reserve, CONFIG_RESERVE_START);
         ck_assert_int_eq(pipeline->on_error, CONFIG_ON_ERROR_FAIL);
@@ -126,15 +131,15 @@ START_TEST(test_whole) {
         ck_assert_uint_eq(pipeline->ring, UINT64_C(2) << 30);
         ck_assert_uint_eq(pipeline->n_slots, (UINT64_C(2) << 30) / pipeline->schema.slot_bytes);
         ck_assert_uint_le(pipeline->ring_bytes, UINT64_C(2) << 30);
-        ck_assert_uint_eq(pipeline->line, 5);
-        ck_assert_uint_eq(pipeline->ring_line, 23);
+        ck_assert_uint_eq(pipeline->line, 6);
+        ck_assert_uint_eq(pipeline->ring_line, 25);
 
         pipeline = config_find(config, "val-2.b_C");
         ck_assert_ptr_eq(pipeline, &config->pipelines[1]);
         ck_assert(strstr(pipeline->recipe.source.path, "/12"));
         ck_assert(pipeline->recipe.transforms[1].mean[2] == 4);
         ck_assert_uint_eq(pipeline->n_slots, 2);
-        ck_assert_uint_eq(pipeline->ring_line, 35);
+        ck_assert_uint_eq(pipeline->ring_line, 37);
         ck_assert_ptr_null(config_find(config, "val"));
 }
 END_TEST

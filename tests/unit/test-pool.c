@@ -238,7 +238,7 @@ static void begin(struct stage *stage, const char *script) {
         ck_assert_uint_eq(stage->recalled, 2);
         ck_assert(!stage->slots[0] && stage->slots[1] && stage->slots[2]);
         ck_assert_uint_eq(worker->n_chunks, 1);
-        ck_assert_ptr_null(pool_free_worker(&stage->pool));
+        ck_assert_ptr_null(pool_free_worker(&stage->pool, true));
         ck_assert(!pool_recall(worker)); /* there is no more */
 }
 
@@ -257,6 +257,41 @@ START_TEST(a_fresh_page_says_idle) {
 }
 END_TEST
 
+/* ---- how many ---- */
+
+START_TEST(one_too_many_gets_no_more_and_keeps_what_it_has) {
+        struct stage stage;
+
+        begin(&stage, "ggg");
+        stage.pool.row_ns = 1000; /* chunks are short: a worker may hold several */
+        ck_assert_ptr_eq(pool_free_worker(&stage.pool, true), stage.worker);
+        ck_assert_ptr_eq(pool_free_worker(&stage.pool, false), stage.worker);
+        pool_want(&stage.pool, 0);
+        ck_assert_int_eq(stage.worker->state, POOL_WORKER_BUSY);
+        ck_assert_ptr_null(pool_free_worker(&stage.pool, true));
+        pool_want(&stage.pool, 1);
+        ck_assert_ptr_eq(pool_free_worker(&stage.pool, true), stage.worker);
+        ck_assert_uint_eq(pool_busy(&stage.pool), 1);
+        end(&stage);
+}
+END_TEST
+
+START_TEST(one_too_many_ends_when_it_is_done) {
+        struct stage stage;
+
+        begin(&stage, "gggddd");
+        pool_want(&stage.pool, 0);
+        WAIT(&stage, stage.done == 3);
+        ck_assert_ptr_null(pool_free_worker(&stage.pool, false)); /* idle ones only begin */
+        ck_assert_uint_eq(pool_busy(&stage.pool), 0);
+        pool_trim(&stage.pool);
+        ck_assert_uint_eq(stage.pool.n_workers, 0);
+        WAIT(&stage, list_is_empty(&stage.pool.workers));
+        ck_assert_uint_eq(stage.died, 0);
+        end(&stage);
+}
+END_TEST
+
 /* ---- recall ---- */
 
 START_TEST(recalled_chunks_are_answered_and_the_worker_goes_on) {
@@ -269,7 +304,7 @@ START_TEST(recalled_chunks_are_answered_and_the_worker_goes_on) {
         ck_assert_uint_gt(stage.resumed, 0);
         ck_assert_uint_eq(atomic_load(&stage.worker->page->recalled), 0);
         ck_assert_int_eq(stage.worker->state, POOL_WORKER_IDLE);
-        ck_assert_ptr_eq(pool_free_worker(&stage.pool), stage.worker);
+        ck_assert_ptr_eq(pool_free_worker(&stage.pool, true), stage.worker);
         give(stage.worker, 3);
         WAIT(&stage, stage.done == 2);
         ck_assert_uint_eq(stage.died, 0);
@@ -289,7 +324,7 @@ START_TEST(what_is_declined_comes_back_when_it_is_answered) {
         ck_assert_uint_eq(stage.resumed, 1);
         ck_assert_uint_eq(stage.pool.chunks_recalled, 1);
         ck_assert_int_eq(stage.worker->state, POOL_WORKER_IDLE);
-        ck_assert_ptr_eq(pool_free_worker(&stage.pool), stage.worker);
+        ck_assert_ptr_eq(pool_free_worker(&stage.pool, true), stage.worker);
         end(&stage);
 }
 END_TEST
@@ -301,7 +336,7 @@ START_TEST(between_its_answers_the_worker_gets_nothing) {
         WAIT(&stage, stage.worker->n_recalled == 1);
         ck_assert_uint_eq(stage.worker->n_chunks, 0);
         ck_assert_int_eq(stage.worker->state, POOL_WORKER_BUSY);
-        ck_assert_ptr_null(pool_free_worker(&stage.pool));
+        ck_assert_ptr_null(pool_free_worker(&stage.pool, true));
         ck_assert_ptr_null(pool_fresh_worker(&stage.pool));
         ck_assert_uint_eq(atomic_load(&stage.worker->page->recalled), 2);
         end(&stage);
@@ -455,6 +490,8 @@ static Suite *pool_suite(void) {
         TCase *tcase = tcase_create("pool");
 
         tcase_add_test(tcase, a_fresh_page_says_idle);
+        tcase_add_test(tcase, one_too_many_gets_no_more_and_keeps_what_it_has);
+        tcase_add_test(tcase, one_too_many_ends_when_it_is_done);
         tcase_add_test(tcase, recalled_chunks_are_answered_and_the_worker_goes_on);
         tcase_add_test(tcase, what_is_declined_comes_back_when_it_is_answered);
         tcase_add_test(tcase, between_its_answers_the_worker_gets_nothing);
