@@ -103,6 +103,8 @@ static int try_connect(struct pinfeed_job *job) {
         if (clock_ns() < job->retry_ns)
                 return 0;
         if (job->attached_once) {
+                job->request.start = MESSAGE_START_GIVEN;
+                job->request.gather = 0; /* it has begun */
                 job->request.start_epoch = job->here.epoch;
                 job->request.start_row = job->here.row;
         }
@@ -126,7 +128,8 @@ static int check_answer(struct pinfeed_job *job, const struct message_attached *
                                  "pinfeedd answers with batches of %u rows of seed %llu (last_batch %u), not "
                                  "with what was asked for",
                                  answer->batch_size, (unsigned long long)answer->seed, answer->last_batch);
-        if (answer->start_epoch != asked->start_epoch || answer->start_row != asked->start_row)
+        if (asked->start == MESSAGE_START_GIVEN &&
+            (answer->start_epoch != asked->start_epoch || answer->start_row != asked->start_row))
                 return fault_set(&job->fault, -EPROTO,
                                  "pinfeedd starts at row %llu of epoch %u where row %llu of epoch %u was "
                                  "asked for",

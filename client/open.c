@@ -20,8 +20,11 @@
 enum {
         OPEN_TIMEOUT_DEFAULT_MS = 300000,
         OPEN_MAX_HELD_DEFAULT = 4,
+        OPEN_GATHER_DEFAULT_MS = 60000,
 };
 
+_Static_assert((int)PINFEED_START_LIVE == (int)MESSAGE_START_LIVE,
+               "the public numbers are those of the wire");
 _Static_assert((int)PINFEED_LAST_BATCH_PAD == (int)LAST_BATCH_PAD &&
                        (int)PINFEED_LAST_BATCH_SHORT == (int)LAST_BATCH_SHORT,
                "the public numbers are those of the wire");
@@ -75,6 +78,15 @@ static int open_check(struct pinfeed_job *job, const struct pinfeed_attach *atta
         if (attach->last_batch > PINFEED_LAST_BATCH_PAD)
                 return fault_set(&job->fault, -EINVAL, "last_batch is %u, expected 0, 1, 2 or 3",
                                  attach->last_batch);
+        if (attach->gather > MESSAGE_SLOTS_MAX)
+                return fault_set(&job->fault, -EINVAL, "gather is %u, at most %d jobs are allowed",
+                                 attach->gather, MESSAGE_SLOTS_MAX);
+        if (attach->start > PINFEED_START_LIVE)
+                return fault_set(&job->fault, -EINVAL, "start is %u, expected 0 or 1", attach->start);
+        if (attach->start == PINFEED_START_LIVE &&
+            (attach->start_epoch || attach->start_row || attach->state))
+                return fault_set(&job->fault, -EINVAL,
+                                 "start is live, so start_epoch, start_row and state must not be given");
         return 0;
 }
 
@@ -140,6 +152,9 @@ static int open_make_request(struct pinfeed_job *job, const struct pinfeed_attac
                 .world_size = attach->world_size,
                 .last_batch = (uint8_t)attach->last_batch,
                 .max_held = attach->max_held_batches,
+                .start = (uint8_t)attach->start,
+                .gather = attach->gather,
+                .gather_ms = attach->gather_timeout_ms ? attach->gather_timeout_ms : OPEN_GATHER_DEFAULT_MS,
         };
         r = open_take_names(job, attach);
         if (r == 0)

@@ -48,6 +48,15 @@ enum pinfeed_last_batch {
         PINFEED_LAST_BATCH_PAD = 3,
 };
 
+enum pinfeed_start {
+        PINFEED_START_GIVEN = 0, /* at start_epoch and start_row, or where `state` says */
+        /* With the leading job of the same seed, at the first whole step of this job from there on: nothing
+         * is prepared for it alone. Its first epoch is what is left of that one, batches_first_epoch of
+         * pinfeed_info; alone it starts at row 0 of epoch 0. start_epoch, start_row and `state` must be 0.
+         * The ranks of a run (world_size over 1) need a `group`: the first one decides for all. */
+        PINFEED_START_LIVE = 1,
+};
+
 enum pinfeed_row_flag {
         PINFEED_ROW_GOOD = 0,
         PINFEED_ROW_REPLACED = 1,
@@ -93,6 +102,13 @@ struct pinfeed_attach {
          * from the loss until a batch comes. 0: -EPIPE at once. A job that never had a daemon looks for none:
          * pinfeed_open says -ENOENT, and may be called again. */
         uint32_t reconnect_s;
+        uint32_t start; /* enum pinfeed_start */
+        /* No batch comes before so many jobs of the stream (pipeline and seed) are attached at once, this one
+         * among them, so that all begin together; 0: at once. gather_timeout_ms after it has connected it
+         * goes on with those that there are; 0: 60,000. pinfeed_next waits meanwhile, up to its own time-out.
+         */
+        uint32_t gather;
+        uint32_t gather_timeout_ms;
 };
 
 /* One tensor of a batch. The first dimension is the rows of the batch and stands in `rows`, not in `shape`.

@@ -133,6 +133,21 @@ static void print_workers(FILE *out, const struct config_pipeline *pipeline) {
                 fprintf(out, "  %-11s shared with all pipelines, see cpus\n", "workers");
 }
 
+/* How jobs share, where that is not the usual. */
+static void print_sharing(FILE *out, const struct config_pipeline *pipeline) {
+        if (pipeline->sharing == CONFIG_SHARING_LOCKSTEP && pipeline->max_lead > 0)
+                fprintf(out, "  %-11s lockstep, at most %" PRIu64 " rows apart\n", "sharing",
+                        pipeline->max_lead);
+        else if (pipeline->sharing == CONFIG_SHARING_LOCKSTEP)
+                fprintf(out, "  %-11s lockstep, as far apart as the ring has room for\n", "sharing");
+        if (pipeline->sharing == CONFIG_SHARING_LOCKSTEP &&
+            pipeline->lag_timeout != CONFIG_LAG_TIMEOUT_DEFAULT)
+                fprintf(out, "  %-11s %.10g seconds, then a job is waited for no more\n", "lag_timeout",
+                        pipeline->lag_timeout);
+        if (pipeline->catch_up != CONFIG_CATCH_UP_DEFAULT)
+                fprintf(out, "  %-11s %.10g seconds of work\n", "catch_up", pipeline->catch_up);
+}
+
 /* What becomes of bad samples, where that is not the usual. */
 static void print_errors(FILE *out, const struct config_pipeline *pipeline) {
         if (pipeline->on_error == CONFIG_ON_ERROR_FAIL)
@@ -203,6 +218,7 @@ int check_print(const struct config *config, FILE *out, struct fault *fault) {
                 print_ring(out, config, pipeline, &totals);
                 print_workers(out, pipeline);
                 print_errors(out, pipeline);
+                print_sharing(out, pipeline);
         }
         fprintf(out, "\nall rings: %" PRIu64 " bytes (%s)\n", totals.bytes,
                 number_format_bytes(text, totals.bytes));

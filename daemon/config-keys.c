@@ -16,14 +16,16 @@
 #define PIPELINE(member) .offset = offsetof(struct config_pipeline, member)
 #define RANGE(low, high) .least = (low), .most = (high)
 
-#define SEED_MAX 18446744073709551616.0 /* 2^64: every key of proto/random.h */
-#define RING_MAX 9223372036854775808.0  /* 2^63: no file is larger */
-#define IDLE_MAX 31536000               /* a year */
+#define SEED_MAX     18446744073709551616.0 /* 2^64: every key of proto/random.h */
+#define MAX_LEAD_MAX 281474976710656.0      /* 2^48: an epoch has no more rows */
+#define RING_MAX     9223372036854775808.0  /* 2^63: no file is larger */
+#define IDLE_MAX     31536000               /* a year */
 
 static const char *const last_batch_names[] = {"short", "drop", "pad",
                                                NULL};                      /* enum last_batch, from SHORT */
 static const char *const backing_names[] = {"auto", "shm", "memfd", NULL}; /* enum config_backing */
 static const char *const reserve_names[] = {"attach", "start", NULL};      /* enum config_reserve */
+static const char *const sharing_names[] = {"elastic", "lockstep", NULL};  /* enum config_sharing */
 static const char *const on_error_names[] = {"replace", "fail", NULL};     /* enum config_on_error */
 
 const char *config_last_batch_name(enum last_batch last_batch) {
@@ -98,5 +100,19 @@ const struct key config_pipeline_keys[] = {
         {"sample_timeout", KEY_DOUBLE, PIPELINE(sample_timeout), RANGE(0.5, 86400), .fallback = "60.0",
          .help = "seconds that a worker may take for one sample; one that takes longer is killed, and the "
                  "sample tried alone"},
+        {"sharing", KEY_NAME, PIPELINE(sharing), .fallback = "\"elastic\"", .names = sharing_names,
+         .help = "whether jobs of a stream wait for each other: elastic, no, and what a slow one has missed "
+                 "is "
+                 "prepared again; lockstep, yes, and everything is prepared once"},
+        {"max_lead", KEY_U64, PIPELINE(max_lead), RANGE(1, MAX_LEAD_MAX), .fallback = "0",
+         .help = "lockstep: rows that a job may be ahead of the last one; not said: as many as the ring has "
+                 "room "
+                 "for"},
+        {"lag_timeout", KEY_DOUBLE, PIPELINE(lag_timeout), RANGE(0.1, 86400), .fallback = "60.0",
+         .help = "lockstep: seconds after which a job that gives nothing back is waited for no more"},
+        {"catch_up", KEY_DOUBLE, PIPELINE(catch_up), RANGE(0, 86400), .fallback = "60.0",
+         .help = "seconds of work that a job may be behind another of its stream and still be brought on to "
+                 "it, "
+                 "so that both share one preparation; 0: never"},
         {0},
 };

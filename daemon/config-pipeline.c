@@ -86,6 +86,17 @@ static void settle_lookahead(struct config_pipeline *pipeline) {
                 pipeline->lookahead = pipeline->shuffle ? 1 : 0;
 }
 
+/* Keys of one policy say nothing under the other; somebody must have meant something. */
+static int check_sharing(const struct config_pipeline *pipeline, const struct mapping *mapping,
+                         struct fault *fault) {
+        static const char *const keys[] = {"max_lead", "lag_timeout"};
+
+        for (size_t i = 0; i < sizeof(keys) / sizeof(keys[0]); i++)
+                if (pipeline->sharing != CONFIG_SHARING_LOCKSTEP && mapping_value(mapping, keys[i]))
+                        return refuse(mapping, keys[i], fault, "expected it only with `sharing: lockstep`");
+        return 0;
+}
+
 /* A source that says its number of samples must fill a batch, where shorter ones are dropped. */
 static int check_samples(const struct config_pipeline *pipeline, const struct mapping *mapping,
                          struct fault *fault) {
@@ -189,6 +200,8 @@ int config_read_pipeline(struct config_pipeline *pipeline, struct document *docu
                 r = config_read_recipe(&pipeline->recipe, &mapping, directory, fault);
         if (!r)
                 r = check_samples(pipeline, &mapping, fault);
+        if (r >= 0)
+                r = check_sharing(pipeline, &mapping, fault);
         if (!r)
                 r = lay_out(pipeline, &mapping, fault);
         if (!r)

@@ -33,6 +33,11 @@ enum config_reserve {
         CONFIG_RESERVE_START,
 };
 
+enum config_sharing {
+        CONFIG_SHARING_ELASTIC,
+        CONFIG_SHARING_LOCKSTEP,
+};
+
 enum config_on_error {
         CONFIG_ON_ERROR_REPLACE,
         CONFIG_ON_ERROR_FAIL,
@@ -40,6 +45,8 @@ enum config_on_error {
 
 #define CONFIG_MAX_ERRORS_DEFAULT     0.001
 #define CONFIG_SAMPLE_TIMEOUT_DEFAULT 60.0 /* seconds */
+#define CONFIG_CATCH_UP_DEFAULT       60.0 /* seconds */
+#define CONFIG_LAG_TIMEOUT_DEFAULT    60.0 /* seconds */
 
 struct config_pipeline {
         char *name; /* 1 ... 64 of A-Z a-z 0-9 . _ - */
@@ -59,6 +66,10 @@ struct config_pipeline {
         int on_error;          /* enum config_on_error */
         double max_errors;     /* share of the samples that may be replaced, 0 ... 1; see ledger_judge */
         double sample_timeout; /* seconds that a worker may take for one sample */
+        int sharing;           /* enum config_sharing */
+        uint64_t max_lead;     /* lockstep: rows; 0: not said, as many as the ring has room for */
+        double lag_timeout;    /* lockstep: seconds */
+        double catch_up; /* seconds of work that a job may be behind and still be brought on; 0: never */
         /* derived */
         struct schema schema; /* laid out for batch_size rows */
         uint32_t n_slots;     /* of `slots`, `ring` or the default */

@@ -12,6 +12,7 @@
 
 #include "base/clock.h"
 #include "base/fault.h"
+#include "base/number.h"
 #include "daemon/fingerprint.h"
 #include "daemon/job.h"
 #include "daemon/log.h"
@@ -27,8 +28,7 @@ enum {
         ADMISSION_SEGMENTS_MAX = 1 << 19,
 };
 
-/* What a job is told about its company. */
-static void describe_sharing(struct pipeline *pipeline, const struct job *job, char *text, size_t size) {
+static uint32_t count_others(const struct pipeline *pipeline, const struct job *job) {
         uint32_t others = 0;
 
         list_for_each (link, &pipeline->jobs) {
@@ -36,11 +36,59 @@ static void describe_sharing(struct pipeline *pipeline, const struct job *job, c
 
                 others += other != job && other->state == JOB_ATTACHED && other->seed == job->seed;
         }
-        if (others == 0)
-                snprintf(text, size, "alone in this stream (seed %" PRIu64 ")", job->seed);
+        return others;
+}
+
+/* A job that begins `rows` behind job `front`: whether that will change, and what would help. */
+static void describe_lag(const struct pipeline *pipeline, uint64_t rows, uint32_t front, char *text,
+                         size_t size) {
+        uint64_t per_second = pool_rows_in(&pipeline->pool, NS_PER_S);
+        double seconds = per_second > 0 ? (double)rows / (double)per_second : 0;
+        char count[NUMBER_TEXT_MAX];
+
+        number_format_count(count, rows);
+        if (pipeline->config->catch_up == 0)
+                snprintf(text, size,
+                         "%s rows behind job %u, and catch_up is 0: attach with start live to share", count,
+                         front);
+        else if (seconds > pipeline->config->catch_up)
+                snprintf(text, size,
+                         "%s rows (%.1f s of work) behind job %u, more than catch_up (%.10g s): attach with "
+                         "start live "
+                         "to share",
+                         count, seconds, front, pipeline->config->catch_up);
+        else if (per_second > 0)
+                snprintf(text, size, "%s rows behind job %u, catches up in about %.*f s", count, front,
+                         seconds < 10 ? 1 : 0, seconds);
         else
-                snprintf(text, size, "shares this stream (seed %" PRIu64 ") with %u other job%s", job->seed,
-                         others, others == 1 ? "" : "s");
+                snprintf(text, size, "%s rows behind job %u, catches up if that is at most %.10g s of work",
+                         count, front, pipeline->config->catch_up);
+}
+
+/* With max_lead, or what the ring leaves of it. */
+static void describe_lead(const struct pipeline *pipeline, char *text, size_t size) {
+        char count[NUMBER_TEXT_MAX];
+
+        snprintf(text, size, " in lockstep, at most %s rows apart",
+                 number_format_count(count, scheduler_lead(pipeline->scheduler)));
+}
+
+/* What a job is told about its company. */
+static void describe_sharing(struct pipeline *pipeline, const struct job *job, char *text, size_t size) {
+        uint32_t others = count_others(pipeline, job), front = 0;
+        uint64_t rows = scheduler_lag(pipeline->scheduler, job->id, &front);
+        char lag[256] = "", lead[80] = "";
+
+        if (others == 0) {
+                snprintf(text, size, "alone in this stream (seed %" PRIu64 ")", job->seed);
+                return;
+        }
+        if (rows > 0)
+                describe_lag(pipeline, rows, front, lag, sizeof(lag));
+        if (pipeline_is_lockstep(pipeline))
+                describe_lead(pipeline, lead, sizeof(lead));
+        snprintf(text, size, "shares this stream (seed %" PRIu64 ") with %u other job%s%s%s%s", job->seed,
+                 others, others == 1 ? "" : "s", lead, rows > 0 ? "; " : "", lag);
 }
 
 static void describe_schema(const struct schema *schema, struct message_attached *attached) {
@@ -94,6 +142,58 @@ static int check_state(const struct pipeline *pipeline, const struct job *job, s
                          "the state stands at row %" PRIu64 " of epoch %u, an epoch has %" PRIu64
                          " rows; attach without it",
                          attach->start_row, attach->start_epoch, pipeline->index.samples);
+}
+
+/* A rank of the same run that has started live: what it was told holds for all. A name that still stands for
+ * a run before, whose ranks have not gone, is nobody. */
+static const struct job *find_live_rank(const struct pipeline *pipeline, const struct job *job) {
+        const struct job *found = NULL;
+
+        list_for_each (link, &pipeline->jobs) {
+                const struct job *other = pipeline_job_of(link);
+
+                if (other == job || other->state != JOB_ATTACHED || other->seed != job->seed ||
+                    other->attach.start != MESSAGE_START_LIVE ||
+                    strcmp(other->attach.group, job->attach.group) != 0)
+                        continue;
+                if (other->attach.rank == job->attach.rank)
+                        return NULL;
+                found = other;
+        }
+        return found;
+}
+
+/* start live: where the leading job of the stream is, rounded up to a step of this job's own. The place is
+ * noted in job->attach, for the other ranks and for another try. */
+static int start_live(const struct pipeline *pipeline, struct job *job, const struct position_plan *plan,
+                      struct fault *fault) {
+        struct message_attach *attach = &job->attach;
+        const struct job *rank = *attach->group ? find_live_rank(pipeline, job) : NULL;
+        uint64_t row = 0, step = (uint64_t)plan->batch_size * plan->world_size;
+        struct position first;
+        uint32_t epoch = 0;
+
+        if (attach->state_given)
+                return fault_set(fault, -EINVAL,
+                                 "start live and a state are two places; attach with one of them");
+        if (plan->world_size > 1 && !*attach->group)
+                return fault_set(
+                        fault, -EINVAL,
+                        "start live with %u ranks needs a group, so that all of them start at one place; "
+                        "give the ranks of a run one name as `group`",
+                        plan->world_size);
+        if (rank) {
+                epoch = rank->attach.start_epoch;
+                row = rank->attach.start_row;
+        } else if (scheduler_leader(pipeline->scheduler, job->seed, &epoch, &row)) {
+                row = (row + step - 1) / step * step;
+                epoch += row >= plan->samples;
+                row = row >= plan->samples ? 0 : row;
+        }
+        first = position_first(plan, epoch, row); /* DROP: the next epoch, if less than a step is left */
+        attach->start_epoch = first.epoch;
+        attach->start_row = first.base;
+        return 0;
 }
 
 /* A batch must fit into a record. */
@@ -165,29 +265,42 @@ static void welcome(struct pipeline *pipeline, struct job *job, const struct sch
                          (uint32_t)position_segments(&entry->plan, attached->slot_rows));
 }
 
+/* Where in the configuration stands what the job does not fit to. */
+static int refused_by(const struct pipeline *pipeline, unsigned line, int r, struct fault *fault) {
+        return fault_prefix(fault, r, "pipeline %s (%s:%u)", pipeline->config->name, pipeline->whole->file,
+                            line);
+}
+
 /* What the job asked for, as the scheduler wants it. */
-static int make_entry(const struct pipeline *pipeline, const struct job *job, struct scheduler_job *entry,
+static int make_entry(const struct pipeline *pipeline, struct job *job, struct scheduler_job *entry,
                       struct fault *fault) {
+        struct position_plan plan = pipeline_plan(pipeline, job);
         int r;
 
+        r = position_check(&plan, 0, fault);
+        if (r >= 0)
+                r = check_segments(pipeline, &plan, fault);
+        if (r < 0)
+                return refused_by(pipeline, pipeline->config->batch_size_line, r, fault);
+        if (job->attach.start == MESSAGE_START_LIVE)
+                r = start_live(pipeline, job, &plan, fault);
+        if (r >= 0)
+                r = check_state(pipeline, job, fault);
+        if (r >= 0)
+                r = position_check(&plan, job->attach.start_row, fault);
+        if (r < 0)
+                return refused_by(pipeline, pipeline->config->line, r, fault);
         *entry = (struct scheduler_job){.id = job->id,
                                         .seed = job->seed,
-                                        .plan = pipeline_plan(pipeline, job),
+                                        .plan = plan,
                                         .start_epoch = job->attach.start_epoch,
                                         .start_row = job->attach.start_row,
+                                        .max_held = bound_held(pipeline, &plan, job->attach.max_held),
                                         .ahead = pipeline->awaited,
-                                        .lookahead = (uint32_t)pipeline->config->lookahead};
-        r = check_state(pipeline, job, fault);
-        if (r < 0)
-                return fault_prefix(fault, r, "pipeline %s (%s:%u)", pipeline->config->name,
-                                    pipeline->whole->file, pipeline->config->line);
-        r = position_check(&entry->plan, entry->start_row, fault);
-        if (r >= 0)
-                r = check_segments(pipeline, &entry->plan, fault);
-        if (r < 0)
-                return fault_prefix(fault, r, "pipeline %s (%s:%u)", pipeline->config->name,
-                                    pipeline->whole->file, pipeline->config->batch_size_line);
-        entry->max_held = bound_held(pipeline, &entry->plan, job->attach.max_held);
+                                        .lookahead = (uint32_t)pipeline->config->lookahead,
+                                        .gather = job->attach.gather,
+                                        .gather_until = job->connected_ns +
+                                                        job->attach.gather_ms * (uint64_t)NS_PER_MS};
         return 0;
 }
 
@@ -212,6 +325,8 @@ static void admit(struct pipeline *pipeline, struct job *job) {
                 job_refuse(job, r < 0 ? r : -ENOSPC, fault.text);
         else
                 welcome(pipeline, job, &entry, minimum);
+        if (r == 0 && entry.gather > 1)
+                pipeline_await_gathering(pipeline);
 }
 
 /* Jobs that find the minimums free but not the slots wait, be it to come or to go elsewhere: nobody is

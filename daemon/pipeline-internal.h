@@ -18,6 +18,13 @@ void pipeline_step(struct pipeline *pipeline);
 /* Tells ATTACHING jobs ten times a second what they wait for, from now on or no more. */
 void pipeline_report(struct pipeline *pipeline, bool wanted);
 
+/* pipeline-lockstep.c: what has to be looked at also when nothing happens. */
+bool pipeline_is_lockstep(const struct pipeline *pipeline);
+void pipeline_start_lockstep(struct pipeline *pipeline);
+/* A job waits for others to come, or for its time to be over. */
+void pipeline_await_gathering(struct pipeline *pipeline);
+void pipeline_excuse_lost_time(struct pipeline *pipeline, uint64_t now);
+
 /* pipeline-rest.c: something that a failed try, or the run before, had left behind is gone: jobs that have
  * come since may have their try. */
 void pipeline_start_anew(struct pipeline *pipeline);

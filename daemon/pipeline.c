@@ -105,6 +105,13 @@ void pipeline_detach(struct pipeline *pipeline, struct job *job) {
 
 /* ---- the step ---- */
 
+/* How much work catch_up is follows from what workers were measured to do, and that changes. */
+static void set_catch_up(struct pipeline *pipeline) {
+        uint64_t ns = (uint64_t)(pipeline->config->catch_up * NS_PER_S);
+
+        scheduler_set_catch_up(pipeline->scheduler, pool_rows_in(&pipeline->pool, ns), ns);
+}
+
 static void deliver(struct pipeline *pipeline, const struct scheduler_delivery *delivery) {
         struct job *job = find_job(pipeline, delivery->job);
         struct message_segment *segments;
@@ -138,6 +145,7 @@ static void hand_out(struct pipeline *pipeline) {
         uint64_t now = clock_ns();
         bool any = false;
 
+        pipeline_excuse_lost_time(pipeline, now);
         while (scheduler_next_delivery(pipeline->scheduler, now, &delivery)) {
                 deliver(pipeline, &delivery);
                 any = true;
@@ -158,6 +166,7 @@ void pipeline_step(struct pipeline *pipeline) {
         while (pipeline->again && pipeline->state == PIPELINE_READY) {
                 pipeline->again = false;
                 pipeline_admit_waiting(pipeline);
+                set_catch_up(pipeline);
                 hand_out(pipeline);
                 pipeline_give_work(pipeline);
         }
@@ -223,6 +232,7 @@ void pipeline_become_ready(struct pipeline *pipeline) {
         }
         uv_timer_stop(&pipeline->reporting);
         pipeline->state = PIPELINE_READY;
+        pipeline_start_lockstep(pipeline);
         pool_set_index(&pipeline->pool, &pipeline->index, pipeline->index_fd);
         pool_watch_start(&pipeline->pool);
         log_line(LOG_INFO, "pipeline %s is ready: %" PRIu64 " samples, %u slots in %s",
@@ -395,6 +405,7 @@ static void clear(struct pipeline *pipeline) {
 static void on_stopped(void *context) {
         struct pipeline *pipeline = context;
 
+        uv_timer_stop(&pipeline->lagging);
         clear(pipeline);
         if (pipeline->state != PIPELINE_STOPPING) {
                 pipeline_start_anew(pipeline);
@@ -404,6 +415,7 @@ static void on_stopped(void *context) {
         uv_close((uv_handle_t *)&pipeline->reserving, NULL);
         uv_close((uv_handle_t *)&pipeline->growing, NULL);
         uv_close((uv_handle_t *)&pipeline->reporting, NULL);
+        uv_close((uv_handle_t *)&pipeline->lagging, NULL);
         uv_close((uv_handle_t *)&pipeline->restart, NULL);
         uv_close((uv_handle_t *)&pipeline->resting, NULL);
 }
@@ -413,6 +425,7 @@ void pipeline_stop(struct pipeline *pipeline) {
         uv_idle_stop(&pipeline->reserving);
         uv_idle_stop(&pipeline->growing);
         uv_timer_stop(&pipeline->reporting);
+        uv_timer_stop(&pipeline->lagging);
         uv_timer_stop(&pipeline->restart);
         uv_timer_stop(&pipeline->resting);
         list_for_each_safe (link, &pipeline->jobs)
@@ -460,10 +473,11 @@ int pipeline_new(struct pipeline **pipelinep, uv_loop_t *loop, const struct conf
         uv_idle_init(loop, &pipeline->reserving);
         uv_idle_init(loop, &pipeline->growing);
         uv_timer_init(loop, &pipeline->reporting);
+        uv_timer_init(loop, &pipeline->lagging);
         uv_timer_init(loop, &pipeline->restart);
         uv_timer_init(loop, &pipeline->resting);
         pipeline->reserving.data = pipeline->growing.data = pipeline->reporting.data = pipeline;
-        pipeline->restart.data = pipeline->resting.data = pipeline;
+        pipeline->restart.data = pipeline->resting.data = pipeline->lagging.data = pipeline;
         pool_init(&pipeline->pool, loop, program, (int)whole->nice, config->sample_timeout, &pool_events,
                   pipeline);
         pipeline_join_budget(pipeline);

@@ -59,6 +59,8 @@ struct pipeline {
         uv_idle_t reserving;  /* one step of the reservation per turn */
         uv_idle_t growing;    /* some more workers per turn */
         uv_timer_t reporting; /* progress for waiting jobs */
+        uv_timer_t lagging;   /* lockstep: whether a job lags, also when nothing happens */
+        uint64_t looked_ns;   /* the last time that it was seen to */
         struct pool pool;
         uint32_t workers; /* that it may have; 0: the budget decides */
         struct budget *budget;

@@ -10,6 +10,10 @@
  * because nothing that may be evicted is used later, makes way for the open ones; then no less urgent missing
  * slot could be had either.
  *
+ * While somebody catches up (scheduler-catch-up.c) there are two rounds: first only what those behind lack on
+ * their stretch is looked at, each with the urgency it has for them, and then, when nothing of that can be
+ * done, everything.
+ *
  * Chunks that are out are remembered, so that one which was never handed out, or is reported twice, changes
  * nothing. A lost chunk takes its slot's filling with it, once the slot's other chunks have come back; a
  * filling that nobody wants any more, since its jobs have gone, ends the same way unless all its rows were
@@ -17,8 +21,7 @@
  *
  * Rows that came back undone are kept with their slot as ranges, in order and never two that touch; one that
  * touches the rows that were never handed out joins them. So the lowest row that nobody has always goes next.
- * The slot is open again, before all open ones of the same use. Cursors that have passed it stay where they
- * are: it is resident, and whatever they find missing is used no sooner.
+ * The slot is open again, before all open ones of the same use, and cursors that have passed it go back.
  *
  * Chunks that are out and ranges share one pool, and a split must not fail. It makes two of one at most, a
  * suspect and a range, and that only of a chunk with more than one row; of any other it makes one. So as many
@@ -48,18 +51,29 @@ static bool more_urgent(struct urgency a, struct urgency b) {
         return a.use < b.use || (a.use == b.use && a.use == 0 && a.turn < b.turn);
 }
 
-static struct slot *most_urgent_open(struct scheduler *scheduler, struct urgency *urgency) {
+/* How urgent `key` is, and for whom. `first`: only for those who catch up. Not wanted: *who stays NULL. */
+static struct urgency urgency_of(const struct scheduler *scheduler, struct slot_key key, bool first,
+                                 struct consumer **who) {
+        struct urgency urgency = {.use = first ? catch_up_use(scheduler, key, who)
+                                               : consumers_use(scheduler, key, who)};
+
+        if (!*who)
+                return urgency;
+        urgency.turn = (*who)->turn;
+        urgency.since = (*who)->waiting_since;
+        return urgency;
+}
+
+static struct slot *most_urgent_open(struct scheduler *scheduler, bool first, struct urgency *urgency) {
         struct slot *found = NULL;
 
         list_for_each (entry, &scheduler->open) {
                 struct slot *slot = container_of(entry, struct slot, link);
                 struct consumer *who = NULL;
-                struct urgency its = {.use = consumers_use(scheduler, slot->key, &who)};
+                struct urgency its = urgency_of(scheduler, slot->key, first, &who);
 
                 if (!who)
                         continue; /* its jobs have gone: only chunks that are out are finished */
-                its.turn = who->turn;
-                its.since = who->waiting_since;
                 if (found && !more_urgent(its, *urgency))
                         continue;
                 found = slot;
@@ -68,16 +82,21 @@ static struct slot *most_urgent_open(struct scheduler *scheduler, struct urgency
         return found;
 }
 
-static struct consumer *most_urgent_missing(struct scheduler *scheduler, struct urgency *urgency) {
+static struct consumer *most_urgent_missing(struct scheduler *scheduler, bool first,
+                                            struct urgency *urgency) {
         struct consumer *found = NULL;
 
         list_for_each (entry, &scheduler->consumers) {
-                struct consumer *consumer = container_of(entry, struct consumer, link);
+                struct consumer *consumer = container_of(entry, struct consumer, link), *who = NULL;
                 struct urgency its = {.turn = consumer->turn, .since = consumer->waiting_since};
 
                 if (!consumer_advance(scheduler, consumer))
                         continue; /* at an open slot, which goes before all that this job misses */
                 its.use = consumer->cursor.number - consumer->number + !consumer->due;
+                if (first)
+                        its = urgency_of(scheduler, cursor_key(&consumer->cursor, consumer), true, &who);
+                if (first && !who)
+                        continue;
                 if (found && !more_urgent(its, *urgency))
                         continue;
                 found = consumer;
@@ -87,10 +106,10 @@ static struct consumer *most_urgent_missing(struct scheduler *scheduler, struct 
 }
 
 /* False: there is nothing to do, or no room to do it. Changes nothing that counts. */
-static bool choose(struct scheduler *scheduler, struct choice *choice) {
+static bool choose_among(struct scheduler *scheduler, bool first, struct choice *choice) {
         struct urgency open_urgency = {0}, missing_urgency = {0};
-        struct slot *open = most_urgent_open(scheduler, &open_urgency), *room;
-        const struct consumer *missing = most_urgent_missing(scheduler, &missing_urgency);
+        struct slot *open = most_urgent_open(scheduler, first, &open_urgency), *room;
+        const struct consumer *missing = most_urgent_missing(scheduler, first, &missing_urgency);
 
         if (missing && (!open || more_urgent(missing_urgency, open_urgency))) {
                 room = slots_find_room(scheduler, missing_urgency.use);
@@ -103,14 +122,29 @@ static bool choose(struct scheduler *scheduler, struct choice *choice) {
         return open != NULL;
 }
 
+static struct slot_key key_of(const struct choice *choice) {
+        return choice->missing ? cursor_key(&choice->missing->cursor, choice->missing) : choice->slot->key;
+}
+
+/* Those who catch up come first. How soon it is used is told as for any other: somebody else may wait for it,
+ * too. */
+static bool choose(struct scheduler *scheduler, struct choice *choice) {
+        struct consumer *who = NULL;
+
+        if (!scheduler->catch_up.front || !choose_among(scheduler, true, choice))
+                return choose_among(scheduler, false, choice);
+        choice->urgency = urgency_of(scheduler, key_of(choice), false, &who);
+        return true;
+}
+
 /* The slot that the choice fell on, open in any case. */
 static struct slot *take(struct scheduler *scheduler, const struct choice *choice) {
-        if (choice->missing) {
-                struct slot_key key = cursor_key(&choice->missing->cursor, choice->missing);
+        struct slot_key key = key_of(choice);
 
-                slots_make_room(scheduler, choice->slot);
-                slots_start(scheduler, choice->slot, key);
-        }
+        if (!choice->missing)
+                return choice->slot;
+        slots_make_room(scheduler, choice->slot);
+        slots_start(scheduler, choice->slot, key);
         return choice->slot;
 }
 
@@ -207,8 +241,10 @@ static void give_back(struct scheduler *scheduler, struct slot *slot, uint32_t f
         if (before != SCHEDULER_NONE)
                 join_next(scheduler, before);
         join_rest(scheduler, slot);
-        if (!was_open)
-                list_append(scheduler->open.next, &slot->link); /* as the first */
+        if (was_open)
+                return;
+        list_append(scheduler->open.next, &slot->link); /* as the first */
+        consumers_slot_reopened(scheduler, slot->key);
 }
 
 void chunks_forget_returned(struct scheduler *scheduler, struct slot *slot) {

@@ -41,6 +41,7 @@ void consumer_send(const struct scheduler *scheduler, struct consumer *consumer,
                    uint64_t row) {
         set_next(scheduler, consumer, position_first(&consumer->job.plan, epoch, row));
         consumer->epoch = consumer->next.epoch;
+        consumer->oldest = consumer->number;
         cursor_set(&consumer->cursor, consumer);
 }
 
@@ -63,6 +64,7 @@ int consumer_new(struct consumer **consumerp, const struct scheduler *scheduler,
                 size *= 2;
         list_init(&consumer->link);
         consumer->job = *job;
+        consumer->gathering = job->gather > 1 && !(scheduler->sabotage & SCHEDULER_WITHOUT_GATHER);
         consumer->mask = size - 1;
         consumer->heap = calloc(scheduler->config.slots, sizeof(*consumer->heap));
         consumer->leases = calloc(scheduler->config.slots, sizeof(*consumer->leases));
@@ -112,6 +114,12 @@ void consumers_slot_ready(struct scheduler *scheduler, struct slot_key key) {
                 if (next_covers(consumer, key))
                         --consumer->missing;
         }
+}
+
+/* Rows of a slot that was handed out whole have come back. */
+void consumers_slot_reopened(struct scheduler *scheduler, struct slot_key key) {
+        list_for_each (entry, &scheduler->consumers)
+                consumer_go_back(scheduler, container_of(entry, struct consumer, link), key);
 }
 
 void consumers_slot_dropped(struct scheduler *scheduler, struct slot_key key, bool was_ready) {
@@ -221,6 +229,19 @@ static void unlease_batch(struct scheduler *scheduler, struct consumer *consumer
         }
 }
 
+static const struct held_batch *find_held(const struct consumer *consumer, uint64_t number) {
+        uint32_t at = consumer->heads[number & consumer->mask];
+
+        while (at != SCHEDULER_NONE && consumer->batches[at].number != number)
+                at = consumer->batches[at].next;
+        return at != SCHEDULER_NONE ? &consumer->batches[at] : NULL;
+}
+
+const struct position *consumer_oldest(const struct consumer *consumer) {
+        return consumer->oldest < consumer->number ? &find_held(consumer, consumer->oldest)->position
+                                                   : &consumer->next;
+}
+
 int consumer_release(struct scheduler *scheduler, struct consumer *consumer, uint64_t number) {
         uint32_t *at = &consumer->heads[number & consumer->mask], found;
         struct held_batch *batch;
@@ -235,6 +256,8 @@ int consumer_release(struct scheduler *scheduler, struct consumer *consumer, uin
         batch->next = consumer->unused;
         consumer->unused = found;
         --consumer->held;
+        while (consumer->oldest < consumer->number && !find_held(consumer, consumer->oldest))
+                ++consumer->oldest;
         unlease_batch(scheduler, consumer, &batch->position);
         return 0;
 }

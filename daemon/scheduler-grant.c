@@ -33,7 +33,35 @@ uint32_t scheduler_capacity(const struct scheduler *scheduler) {
 
 /* May it have a batch, as far as slots are not concerned? */
 static bool may_go_on(const struct consumer *consumer) {
-        return consumer->held < consumer->job.max_held && !consumer->seeking && !consumer_is_parked(consumer);
+        return consumer->held < consumer->job.max_held && !consumer->seeking &&
+               !consumer_is_parked(consumer) && !consumer->gathering &&
+               !consumer_is_led(consumer, &consumer->next);
+}
+
+static uint32_t count_stream(const struct scheduler *scheduler, uint64_t seed) {
+        uint32_t n = 0;
+
+        list_for_each (entry, &scheduler->consumers)
+                n += container_of(entry, struct consumer, link)->job.seed == seed;
+        return n;
+}
+
+/* Jobs that wait for others to come: those are there, or it has taken too long. */
+void gather_look(struct scheduler *scheduler, uint64_t now) {
+        bool any = false;
+
+        list_for_each (entry, &scheduler->consumers) {
+                struct consumer *consumer = container_of(entry, struct consumer, link);
+
+                if (!consumer->gathering ||
+                    (now < consumer->job.gather_until &&
+                     count_stream(scheduler, consumer->job.seed) < consumer->job.gather))
+                        continue;
+                consumer->gathering = scheduler->sabotage & SCHEDULER_WITHOUT_GATHER_END;
+                any = true;
+        }
+        if (any)
+                consumers_choose_due(scheduler);
 }
 
 /* What rules 2 and 3 charge a job with. */
@@ -124,11 +152,11 @@ static void grant_one(struct scheduler *scheduler) {
                 }
 }
 
-/* Rule 3 for one job: within its minimum always, beyond it while it fits and nobody waits to be let in. In a
- * scarce ring nothing goes beyond. */
+/* Rule 3 for one job: within its minimum always, beyond it while it fits and nobody waits to be let in, nor
+ * the room is for those in lockstep. In a scarce ring nothing goes beyond. */
 static bool is_grantable(const struct scheduler *scheduler, const struct consumer *consumer, uint64_t used,
                          uint64_t more, bool scarce) {
-        uint64_t spared = !scarce && more > 0 ? scheduler->awaited : 0;
+        uint64_t spared = !scarce && more > 0 ? scheduler->awaited + lockstep_spared(scheduler, consumer) : 0;
 
         if (!may_go_on(consumer) || (scarce && !within_minimum(consumer)))
                 return false;
@@ -138,9 +166,11 @@ static bool is_grantable(const struct scheduler *scheduler, const struct consume
 /* Rules 3 and 4, in the order of waiting; see above. After every event. */
 void consumers_choose_due(struct scheduler *scheduler) {
         bool scarce = is_short(scheduler), any = false;
-        uint64_t used = scarce ? keep_some(scheduler) : keep_all(scheduler);
+        uint64_t used;
         uint32_t turn = 0;
 
+        lockstep_set_limits(scheduler);
+        used = scarce ? keep_some(scheduler) : keep_all(scheduler);
         list_for_each (entry, &scheduler->consumers) {
                 struct consumer *consumer = container_of(entry, struct consumer, link);
                 uint64_t before = consumer->kept ? consumer_demand(consumer) : consumer->leased;

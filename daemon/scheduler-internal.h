@@ -16,13 +16,25 @@ enum {
 #define SCHEDULER_NONE  UINT32_MAX
 #define SCHEDULER_NEVER UINT64_MAX
 
-/* For the test only: leaves one of the five rules out, to see that the simulation notices. */
+/* For the test only: leaves one of the rules out, to see that the simulation notices. */
 enum scheduler_sabotage {
         SCHEDULER_WITHOUT_MINIMUM = 1 << 0,
         SCHEDULER_WITHOUT_ADMISSION = 1 << 1,
         SCHEDULER_WITHOUT_LEASES = 1 << 2,
         SCHEDULER_WITHOUT_DUE = 1 << 3,
         SCHEDULER_WITHOUT_EVICTION = 1 << 4,
+        SCHEDULER_WITHOUT_CATCH_UP_ORDER = 1 << 5,
+        SCHEDULER_WITHOUT_CATCH_UP_BOUND = 1 << 6, /* however far behind */
+        SCHEDULER_WITHOUT_CATCH_UP_WAIT = 1 << 7,  /* also who does not wait */
+        SCHEDULER_WITHOUT_CATCH_UP_MEETING = 1 << 8,
+        SCHEDULER_WITHOUT_CATCH_UP_LIMIT = 1 << 9,
+        SCHEDULER_WITHOUT_CATCH_UP_REST = 1 << 10,
+        SCHEDULER_WITHOUT_LEAD = 1 << 11,       /* bound jobs are not held back */
+        SCHEDULER_WITHOUT_LEAST_LEAD = 1 << 12, /* the lead may be less than two steps */
+        SCHEDULER_WITHOUT_NEARNESS = 1 << 13,   /* who is far away binds too */
+        SCHEDULER_WITHOUT_DEMOTION = 1 << 14,
+        SCHEDULER_WITHOUT_GATHER = 1 << 15, /* nobody waits for others to come */
+        SCHEDULER_WITHOUT_GATHER_END = 1 << 16,
 };
 
 /* The contents of a slot: rows [index x S, (index + 1) x S) of (seed, epoch). */
@@ -99,7 +111,17 @@ struct consumer {
         struct list link; /* scheduler's consumers, the longest waiting first */
         struct scheduler_job job;
         uint64_t waiting_since;
-        uint32_t turn; /* place in that list */
+        uint64_t waited_at;   /* when somebody caught up and it waited for workers, last */
+        uint64_t tired_until; /* a catch-up was in vain: no other before */
+
+        bool gathering; /* waits for other jobs to come */
+        bool bound;     /* lockstep: it waits for the others that are, and they for it */
+        bool demoted;   /* was bound and gave nothing back for too long */
+        bool limited;   /* by the place that the next line tells, where a batch must have ended */
+        uint64_t limit_epoch, limit_row;
+        uint64_t moved_at; /* when it gave something back last, or had an excuse */
+        uint64_t oldest;   /* number of the first batch since it was sent here that it has not given back */
+        uint32_t turn;     /* place in that list */
 
         struct position next;  /* what will be delivered next */
         uint64_t number;       /* its number */
@@ -133,6 +155,27 @@ struct consumer {
         struct held_batch *batches;
 };
 
+/* A slot of a stream. */
+struct stream_place {
+        uint32_t epoch;
+        uint64_t index;
+};
+
+struct catch_up {
+        uint64_t rows, ns;            /* as scheduler_set_catch_up */
+        const struct consumer *front; /* who is to be reached; NULL: none is running */
+        uint32_t job;                 /* for whom it was begun */
+        struct stream_place from, to; /* the stretch: where that job was, where the front is */
+        uint64_t began, until;
+        uint64_t rest_until, look_at; /* none begins, nobody looks before */
+};
+
+struct lockstep {
+        uint64_t max_lead;    /* rows; 0: elastic */
+        uint64_t lag_timeout; /* ns */
+        uint64_t lead;        /* what max_lead comes to, with the jobs that there are */
+};
+
 struct history_run {
         uint64_t seed;
         uint64_t first, end; /* epoch x slots of an epoch + index */
@@ -143,6 +186,9 @@ struct scheduler {
         unsigned sabotage;
         uint32_t awaited;     /* slots that jobs wait for before they can be let in */
         uint64_t epoch_slots; /* slots of an epoch */
+        uint64_t now;         /* of the last call that brought it */
+        struct catch_up catch_up;
+        struct lockstep lockstep;
         struct scheduler_counters counters;
 
         struct list consumers;
@@ -159,7 +205,6 @@ struct scheduler {
         uint32_t chunks_max;                /* SCHEDULER_CHUNKS_MAX; tests try less */
         uint32_t n_out, n_out_long;         /* chunks; of these, with more than one row */
         uint32_t n_quarantined, n_leased;   /* slots */
-        uint64_t now;                       /* of the last event that had one; for the books */
         uint64_t booked;                    /* up to when, */
         uint32_t n_leased_booked;           /* and how many slots have been leased since */
         uint64_t leased_ns;                 /* of all slots together */
@@ -185,6 +230,17 @@ static inline uint32_t slot_number(const struct scheduler *scheduler, const stru
 /* Its next batch is beyond its lookahead. */
 static inline bool consumer_is_parked(const struct consumer *consumer) {
         return consumer->next.epoch - consumer->epoch > consumer->job.lookahead;
+}
+
+/* The row of its epoch where the step of all ranks begins that this batch is part of. */
+static inline uint64_t batch_step_row(const struct consumer *consumer, const struct position *batch) {
+        const struct position_plan *plan = &consumer->job.plan;
+
+        return batch->base + batch->step * plan->batch_size * plan->world_size;
+}
+
+static inline uint64_t consumer_step_row(const struct consumer *consumer) {
+        return batch_step_row(consumer, &consumer->next);
 }
 
 static inline uint64_t span_count(const struct slot_span *span) {
@@ -245,10 +301,36 @@ void consumer_send(const struct scheduler *scheduler, struct consumer *consumer,
 void consumer_wait(struct scheduler *scheduler, struct consumer *consumer, uint64_t now);
 void consumer_deliver(struct scheduler *scheduler, struct consumer *consumer,
                       struct scheduler_delivery *delivery);
+/* The first batch that it has not given back, or its next. */
+const struct position *consumer_oldest(const struct consumer *consumer);
 int consumer_release(struct scheduler *scheduler, struct consumer *consumer, uint64_t number);
 void consumer_release_all(struct scheduler *scheduler, struct consumer *consumer);
 void consumers_slot_ready(struct scheduler *scheduler, struct slot_key key);
+void consumers_slot_reopened(struct scheduler *scheduler, struct slot_key key);
 void consumers_slot_dropped(struct scheduler *scheduler, struct slot_key key, bool was_ready);
+
+/* scheduler-catch-up.c */
+bool place_is_before(struct stream_place a, struct stream_place b);
+struct stream_place consumer_place(const struct scheduler *scheduler, const struct consumer *consumer);
+/* Slots that the job lacks until it has what the nearest job before it has passed, and which that is; 0: it
+ * is behind nobody. */
+uint64_t consumer_lag(struct scheduler *scheduler, struct consumer *consumer, const struct consumer **frontp);
+uint64_t catch_up_use(const struct scheduler *scheduler, struct slot_key key, struct consumer **who);
+void catch_up_look(struct scheduler *scheduler, uint64_t now);
+void catch_up_forget(struct scheduler *scheduler, const struct consumer *consumer);
+
+/* scheduler-grant.c, too */
+void gather_look(struct scheduler *scheduler, uint64_t now);
+
+/* scheduler-lockstep.c */
+uint64_t lockstep_lead(const struct scheduler *scheduler);
+uint64_t lockstep_spared(const struct scheduler *scheduler, const struct consumer *consumer);
+void lockstep_set_limits(struct scheduler *scheduler);
+void lockstep_look(struct scheduler *scheduler, uint64_t now);
+void lockstep_moved(const struct scheduler *scheduler, struct consumer *consumer, uint64_t now,
+                    bool elsewhere);
+/* Is this batch, or one before it, not for this job until others have come further? */
+bool consumer_is_led(const struct consumer *consumer, const struct position *batch);
 
 /* scheduler-grant.c */
 uint32_t consumer_demand(const struct consumer *consumer);

@@ -9,7 +9,7 @@
  *
  * Distances count batches: 0 is the next one, which is also what only due batches have after consumer_use has
  * put the others one further back. What a job uses of an epoch that its lookahead does not reach is not used
- * at all, until the job is sent there.
+ * at all, until the job is sent there; nor is what lockstep does not let it have yet.
  *
  * The cursor keeps looking for work cheap: what a job uses from its next batch up to the cursor is resident
  * and was completely handed to workers. It moves forward over such slots, once each, and back when one of
@@ -48,7 +48,7 @@ static bool is_beyond(const struct consumer *consumer, uint32_t epoch) {
         return epoch > consumer->epoch && epoch - consumer->epoch > consumer->job.lookahead;
 }
 
-/* The first batch, from the next on, that uses a row of `key`: how far it is, and unless NULL which. */
+/* The first batch, from the next on, that uses a row of `key`: how far it is, and which. */
 static uint64_t find_use(const struct scheduler *scheduler, const struct consumer *consumer,
                          struct slot_key key, struct position *found) {
         uint64_t first = key.index * scheduler->config.slot_rows, end = first + scheduler->config.slot_rows;
@@ -64,8 +64,11 @@ static uint64_t find_use(const struct scheduler *scheduler, const struct consume
  * that is not due ranks as a second next, and so on. */
 uint64_t consumer_use(const struct scheduler *scheduler, const struct consumer *consumer,
                       struct slot_key key) {
-        uint64_t distance = find_use(scheduler, consumer, key, NULL);
+        struct position batch;
+        uint64_t distance = find_use(scheduler, consumer, key, &batch);
 
+        if (distance != SCHEDULER_NEVER && consumer_is_led(consumer, &batch))
+                return SCHEDULER_NEVER;
         return distance == SCHEDULER_NEVER ? distance : distance + !consumer->due;
 }
 
@@ -101,7 +104,7 @@ void cursor_set(struct cursor *cursor, const struct consumer *consumer) {
 }
 
 static bool is_wanted(const struct cursor *cursor, const struct consumer *consumer) {
-        return !is_beyond(consumer, cursor->batch.epoch);
+        return !is_beyond(consumer, cursor->batch.epoch) && !consumer_is_led(consumer, &cursor->batch);
 }
 
 struct slot_key cursor_key(const struct cursor *cursor, const struct consumer *consumer) {
@@ -170,13 +173,14 @@ void consumer_go_back(struct scheduler *scheduler, struct consumer *consumer, st
                 *cursor = back;
 }
 
-/* Whole batches that lie READY one after the other from the job's next on. */
+/* Whole batches that lie READY one after the other from the job's next on, whether or not it may have them.
+ */
 uint64_t consumer_ready(const struct scheduler *scheduler, const struct consumer *consumer) {
         struct cursor cursor;
         struct slot *slot;
 
         cursor_set(&cursor, consumer);
-        while (is_wanted(&cursor, consumer) &&
+        while (!is_beyond(consumer, cursor.batch.epoch) &&
                (slot = slots_find(scheduler, cursor_key(&cursor, consumer))) &&
                slot->state == SCHEDULER_SLOT_READY)
                 step(&cursor, scheduler, consumer);

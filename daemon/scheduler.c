@@ -9,14 +9,16 @@
  *     rule 3, leases       scheduler-grant.c, consumers_choose_due
  *     rule 4, due          the same, and consumer_use in scheduler-walk.c
  *     rule 5, eviction     scheduler-eviction.c; what is filled next: scheduler-chunks.c
+ *     catching up          scheduler-catch-up.c; lockstep: scheduler-lockstep.c
  *
  * What becomes of the work of workers that fail is in scheduler-chunks.c, quarantine in scheduler-slots.c,
  * and rule 3 in a ring that quarantine made too small for its jobs in scheduler-grant.c.
  *
  * After every event consumers_choose_due has said which jobs are due. Each event costs O(jobs + segments of a
  * batch) steps, and O(jobs + log slots) for a slot that is used again; attach, detach and seek O(slots) and a
- * look at the minimum. Memory is taken at new and attach only. `now` merely stands in the books
- * (scheduler-books.c): the order of the calls is the order of waiting. */
+ * look at the minimum. Memory is taken at new and attach only. The order of the calls is the order of
+ * waiting, whatever `now` says; that decides about catch-ups and who lags, and stands in the books
+ * (scheduler-books.c). */
 
 #include "daemon/scheduler-internal.h"
 
@@ -258,6 +260,8 @@ int scheduler_seek(struct scheduler *scheduler, uint32_t job, uint32_t epoch, ui
                 slots_let_go(scheduler, consumer);
                 consumer_send(scheduler, consumer, epoch, row);
                 consumer_wait(scheduler, consumer, now);
+                lockstep_moved(scheduler, consumer, now, true);
+                lockstep_set_limits(scheduler);
                 chunks_give_up_unwanted(scheduler);
         }
         consumers_choose_due(scheduler);
@@ -271,6 +275,7 @@ int scheduler_detach(struct scheduler *scheduler, uint32_t job) {
                 return SCHEDULER_E_UNKNOWN;
         books_close(scheduler, consumer);
         consumer_release_all(scheduler, consumer);
+        catch_up_forget(scheduler, consumer);
         list_unlink(&consumer->link);
         slots_let_go(scheduler, consumer);
         consumers_choose_due(scheduler);
@@ -293,12 +298,16 @@ int scheduler_release(struct scheduler *scheduler, uint32_t job, uint64_t number
         scheduler->now = consumer->account.released = now;
         if (was_full)
                 consumer_wait(scheduler, consumer, now);
+        lockstep_moved(scheduler, consumer, now, false);
         consumers_choose_due(scheduler);
         return 0;
 }
 
 bool scheduler_next_delivery(struct scheduler *scheduler, uint64_t now, struct scheduler_delivery *delivery) {
         scheduler->now = now;
+        gather_look(scheduler, now);
+        lockstep_look(scheduler, now);
+        catch_up_look(scheduler, now);
         list_for_each (entry, &scheduler->consumers) {
                 struct consumer *consumer = container_of(entry, struct consumer, link);
 
@@ -319,7 +328,7 @@ void scheduler_counters(const struct scheduler *scheduler, struct scheduler_coun
 }
 
 void scheduler_add_counters(struct scheduler_counters *sum, const struct scheduler_counters *more) {
-        static_assert(sizeof(*sum) == 7 * sizeof(uint64_t), "each of them is added below");
+        static_assert(sizeof(*sum) == 9 * sizeof(uint64_t), "each of them is added below");
         sum->rows_prepared += more->rows_prepared;
         sum->rows_delivered += more->rows_delivered;
         sum->batches_delivered += more->batches_delivered;
@@ -327,6 +336,8 @@ void scheduler_add_counters(struct scheduler_counters *sum, const struct schedul
         sum->rows_refilled += more->rows_refilled;
         sum->slots_refilled += more->slots_refilled;
         sum->slots_undelivered += more->slots_undelivered;
+        sum->catch_ups += more->catch_ups;
+        sum->catch_ups_met += more->catch_ups_met;
 }
 
 int scheduler_view_job(const struct scheduler *scheduler, uint32_t job, struct scheduler_job_view *view) {
@@ -341,6 +352,10 @@ int scheduler_view_job(const struct scheduler *scheduler, uint32_t job, struct s
                 .minimum = consumer->minimum,
                 .leased = consumer->leased,
                 .waiting = consumer->due && consumer->missing > 0,
+                .gathering = consumer->gathering,
+                .bound = consumer->bound,
+                .demoted = consumer->demoted,
+                .led = consumer_is_led(consumer, &consumer->next),
                 .parked = consumer_is_parked(consumer),
                 .batches = consumer->number,
                 .rows = consumer->rows_delivered,

@@ -39,6 +39,10 @@ struct scheduler_job {
         /* epochs after the one it is in that may be prepared for it, and that it may be given without asking;
          * with 0 it has nothing more to come after an epoch's last batch until scheduler_seek */
         uint32_t lookahead;
+        /* it gets nothing until so many jobs of its stream have been there at once, itself among them, or
+         * that time has come; 0 or 1: at once */
+        uint32_t gather;
+        uint64_t gather_until;
 };
 
 /* Rows [first, first + rows) of `slot`: global rows [row, row + rows) of (seed, epoch). */
@@ -82,6 +86,8 @@ struct scheduler_counters {
         uint64_t rows_refilled;     /* of rows_prepared: in slots that were filled before and evicted */
         uint64_t slots_refilled;    /* those slots */
         uint64_t slots_undelivered; /* evicted without having been delivered to anybody */
+        uint64_t catch_ups;         /* begun */
+        uint64_t catch_ups_met;     /* that ended because those behind had reached the job before them */
 };
 
 enum scheduler_slot_state {
@@ -109,6 +115,10 @@ struct scheduler_job_view {
         uint32_t minimum;     /* slots, rule 1 */
         uint32_t leased;      /* slots */
         bool waiting;         /* its next batch is due and not READY */
+        bool gathering;       /* waits for other jobs to come */
+        bool bound;           /* in lockstep with the other bound jobs of its stream */
+        bool demoted;         /* from that, since it gave nothing back */
+        bool led;             /* held back until the last of the others has come further */
         bool parked;          /* it has had the last epoch that lookahead allows: only a seek goes on */
         uint64_t batches;     /* delivered so far */
         uint64_t rows;
@@ -138,6 +148,17 @@ struct scheduler_stream_view {
         uint64_t rows_refilled;
 };
 
+/* A job is being brought to another before it: what jobs of that stream which are on the stretch of slots
+ * [from, to) lack there comes first. */
+struct scheduler_catch_up {
+        uint32_t job;   /* for which it was begun */
+        uint32_t front; /* the one that is to be reached */
+        uint64_t seed;
+        uint32_t from_epoch, to_epoch;
+        uint64_t from_index, to_index;
+        uint64_t began, until; /* in the caller's nanoseconds */
+};
+
 /* 0, -EINVAL, -ENOMEM. */
 int scheduler_new(struct scheduler **scheduler, const struct scheduler_config *config);
 struct scheduler *scheduler_free(struct scheduler *scheduler);
@@ -146,9 +167,9 @@ struct scheduler *scheduler_free(struct scheduler *scheduler);
 uint32_t scheduler_minimum(const struct scheduler_config *config, const struct position_plan *plan,
                            uint64_t start_row);
 
-/* Events. `now` is a clock that never falls, in nanoseconds; nothing but the books depends on it. attach: 0,
- * SCHEDULER_E_FULL or _LATER, -EINVAL (plan, start, max_held, an id that is attached) or -ENOMEM; seek: the
- * same but for -ENOMEM, or SCHEDULER_E_UNKNOWN; the others: 0 or SCHEDULER_E_UNKNOWN. */
+/* Events. `now` is a clock in nanoseconds that never falls. attach: 0, SCHEDULER_E_FULL or
+ * _LATER, -EINVAL (plan, start, max_held, an id that is attached) or -ENOMEM; seek: the same but for -ENOMEM,
+ * or SCHEDULER_E_UNKNOWN; the others: 0 or SCHEDULER_E_UNKNOWN. */
 int scheduler_attach(struct scheduler *scheduler, const struct scheduler_job *job, uint64_t now,
                      struct fault *fault);
 int scheduler_detach(struct scheduler *scheduler, uint32_t job);
@@ -164,6 +185,20 @@ int scheduler_seek(struct scheduler *scheduler, uint32_t job, uint32_t epoch, ui
  * granted more than its minimum, so that releases make room; the caller tries their attach again after each.
  */
 void scheduler_set_awaited(struct scheduler *scheduler, uint32_t slots);
+
+/* Before the first job: jobs of a stream wait for each other, so that none is more than about `max_lead` rows
+ * ahead of the last, see scheduler-lockstep.c; one that gives nothing back for `lag_timeout` ns is waited for
+ * no more. 0 rows, as at first: nobody waits. scheduler_next_delivery is to be called now and then, also when
+ * nothing happens, or nobody is found to lag. */
+void scheduler_set_lockstep(struct scheduler *scheduler, uint64_t max_lead, uint64_t lag_timeout);
+
+/* The caller has not been able to hear the jobs for a while: that they gave nothing back meanwhile is held
+ * against none of them. */
+void scheduler_excuse_all(struct scheduler *scheduler, uint64_t now);
+
+/* A job that is at most `rows` behind another of its stream catches up, see scheduler-catch-up.c; they are
+ * what workers do in `ns` as far as the caller can tell just now. 0 rows, as at first: none does. */
+void scheduler_set_catch_up(struct scheduler *scheduler, uint64_t rows, uint64_t ns);
 
 int scheduler_release(struct scheduler *scheduler, uint32_t job, uint64_t number, uint64_t now);
 int scheduler_chunk_done(struct scheduler *scheduler, uint32_t slot, uint32_t first, uint32_t rows);
@@ -200,10 +235,23 @@ bool scheduler_next_chunk(struct scheduler *scheduler, uint32_t rows_wanted, uin
  * nothing. */
 bool scheduler_peek_chunk(struct scheduler *scheduler, uint64_t *use, uint64_t *since);
 
+/* Where the job of this stream is that is ahead of all others: the beginning of the step of which its next
+ * batch is part. False: there is no job. */
+bool scheduler_leader(const struct scheduler *scheduler, uint64_t seed, uint32_t *epoch, uint64_t *row);
+
+/* What max_lead comes to with the jobs that are there; 0: there is no lockstep. */
+uint64_t scheduler_lead(const struct scheduler *scheduler);
+
+/* Rows that the job lacks, at most, of what the nearest job before it has passed, and that job's id; 0: it is
+ * behind nobody whose slots it will come by. */
+uint64_t scheduler_lag(struct scheduler *scheduler, uint32_t job, uint32_t *front);
+
 /* Looking, for status and tests. */
 void scheduler_counters(const struct scheduler *scheduler, struct scheduler_counters *counters);
 void scheduler_add_counters(struct scheduler_counters *sum, const struct scheduler_counters *more);
 int scheduler_view_job(const struct scheduler *scheduler, uint32_t job, struct scheduler_job_view *view);
+/* False: none is running. */
+bool scheduler_view_catch_up(const struct scheduler *scheduler, struct scheduler_catch_up *view);
 void scheduler_view_slot(const struct scheduler *scheduler, uint32_t slot, struct scheduler_slot_view *view);
 /* 0 or SCHEDULER_E_UNKNOWN. */
 int scheduler_view_account(const struct scheduler *scheduler, uint32_t job, uint64_t now,

@@ -111,7 +111,10 @@ enum {
         F(U8, state_given, 0, 1)                                                                             \
         F(U8, force, 0, 1)                                                                                   \
         F(U64, state_seed, 0, MESSAGE_U64_MAX)                                                               \
-        F(TEXT, fingerprint, 0, MESSAGE_FINGERPRINT_MAX)
+        F(TEXT, fingerprint, 0, MESSAGE_FINGERPRINT_MAX)                                                     \
+        F(U8, start, 0, 1)                                                                                   \
+        F(U32, gather, 0, MESSAGE_SLOTS_MAX)                                                                 \
+        F(U32, gather_ms, 0, MESSAGE_U32_MAX)
 
 #define MESSAGE_PROGRESS_FIELDS(F)                                                                           \
         F(U8, stage, 1, 4)                                                                                   \

@@ -40,6 +40,12 @@ enum message_stage {
         MESSAGE_STAGE_WAITING = 4, /* for slots that other jobs hold beyond their minimum; total: how many */
 };
 
+/* Where a job starts; ATTACH.start. */
+enum message_start {
+        MESSAGE_START_GIVEN = 0, /* start_epoch and start_row say it */
+        MESSAGE_START_LIVE = 1,  /* where the leading job of its stream is */
+};
+
 /* What becomes of a sample that is bad; SETUP.on_error. */
 enum message_on_error {
         MESSAGE_ON_ERROR_FAIL = 0,

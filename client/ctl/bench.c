@@ -39,6 +39,7 @@ struct bench {
         uint64_t rows; /* of each job; 0: `seconds` count */
         bool touch;
         bool as_json;
+        bool live;         /* jobs start where the leading one is */
         uint64_t start_ns; /* of reading */
 };
 
@@ -73,14 +74,19 @@ struct result {
         size_t n_handovers;
 };
 
+static int bench_parse_start(const struct ctl *ctl, const char *text, bool *live) {
+        *live = strcmp(text, "live") == 0;
+        if (*live || strcmp(text, "given") == 0)
+                return CTL_OK;
+        return ctl_usage(ctl, "--start: expected given or live");
+}
+
 static int bench_parse(const struct ctl *ctl, struct bench *bench, int argc, char **argv) {
-        static const struct option options[] = {{"jobs", required_argument, NULL, 'n'},
-                                                {"seconds", required_argument, NULL, 's'},
-                                                {"rows", required_argument, NULL, 'r'},
-                                                {"touch", no_argument, NULL, 't'},
-                                                {"json", no_argument, NULL, 'j'},
-                                                {"help", no_argument, NULL, 'h'},
-                                                {0}};
+        static const struct option options[] = {
+                {"jobs", required_argument, NULL, 'n'},  {"seconds", required_argument, NULL, 's'},
+                {"rows", required_argument, NULL, 'r'},  {"touch", no_argument, NULL, 't'},
+                {"start", required_argument, NULL, 'l'}, {"json", no_argument, NULL, 'j'},
+                {"help", no_argument, NULL, 'h'},        {0}};
         int c, r = CTL_OK;
 
         while (r == CTL_OK && (c = getopt_long(argc, argv, "h", options, NULL)) >= 0) {
@@ -96,6 +102,9 @@ static int bench_parse(const struct ctl *ctl, struct bench *bench, int argc, cha
                         break;
                 case 't':
                         bench->touch = true;
+                        break;
+                case 'l':
+                        r = bench_parse_start(ctl, optarg, &bench->live);
                         break;
                 case 'j':
                         bench->as_json = true;
@@ -209,6 +218,7 @@ static int reader_open(struct reader *reader, const struct ctl *ctl, uint64_t in
 
         snprintf(name, sizeof(name), "bench %llu", (unsigned long long)index + 1);
         attach.name = name;
+        attach.start = reader->bench->live ? PINFEED_START_LIVE : PINFEED_START_GIVEN;
         /* What the first jobs are sent while the others attach takes slots from those. */
         if (reader->bench->jobs > 1)
                 attach.max_held_batches = BENCH_HELD_TOGETHER;

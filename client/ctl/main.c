@@ -37,6 +37,8 @@ static const struct command commands[] = {
          "  --seconds S        read for S seconds (default: 5)\n"
          "  --rows N           read at least N rows in each job instead\n"
          "  --touch            read every byte of every row\n"
+         "  --start S          live: with the leading job of the stream; given: at row 0 of epoch 0\n"
+         "                     (default)\n"
          "  --json             as JSON: jobs, seconds, rows, rows_per_second, batches, bytes,\n"
          "                     first_batch_ms (the slowest job's, after it was attached),\n"
          "                     cpu_seconds (of daemon and workers), cpu_seconds_daemon,\n"

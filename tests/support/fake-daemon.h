@@ -61,6 +61,8 @@ struct fake {
         struct schema schema;
         struct message message; /* scratch */
         struct message_attach request;
+        uint32_t live_epoch; /* where a job that starts live begins */
+        uint64_t live_row;
         struct message_seek seek;
         struct position_plan plan;
         struct position position;
@@ -194,8 +196,10 @@ static inline void fake_send_attached(struct fake *fake) {
                 .job = 7,
                 .samples = FAKE_SAMPLES,
                 .seed = fake->request.seed_given ? fake->request.seed : 5,
-                .start_epoch = fake->request.start_epoch,
-                .start_row = fake->request.start_row,
+                .start_epoch = fake->request.start == MESSAGE_START_LIVE ? fake->live_epoch
+                                                                         : fake->request.start_epoch,
+                .start_row =
+                        fake->request.start == MESSAGE_START_LIVE ? fake->live_row : fake->request.start_row,
                 .batch_size = fake->plan.batch_size,
                 .last_batch = (uint8_t)fake->plan.last_batch,
                 .max_held = fake->request.max_held,
@@ -273,7 +277,9 @@ static inline void fake_take_request(struct fake *fake) {
                 .rank = request->rank,
                 .world_size = request->world_size,
                 .last_batch = request->last_batch ? request->last_batch : LAST_BATCH_SHORT};
-        fake->position = position_first(&fake->plan, request->start_epoch, request->start_row);
+        fake->position = request->start == MESSAGE_START_LIVE
+                                 ? position_first(&fake->plan, fake->live_epoch, fake->live_row)
+                                 : position_first(&fake->plan, request->start_epoch, request->start_row);
 }
 
 static inline void *fake_run(void *data) {

@@ -62,6 +62,8 @@ uint64_t model_distance(const struct model *model, const struct model_job *job, 
         if (key.seed != job->job.seed || model_is_beyond(job, key.epoch))
                 return MODEL_NEVER;
         for (uint64_t n = 0; position.epoch <= key.epoch; ++n) {
+                if (model_is_led(model, job, position))
+                        return MODEL_NEVER;
                 if (model_covers(model, job, position, key))
                         return n;
                 position = position_next(&job->job.plan, position);
@@ -184,12 +186,13 @@ uint32_t model_count_ready(struct model *model, const struct model_job *job) {
         return n;
 }
 
-static bool may_go_on(const struct model_job *job) {
-        return job->n_held < job->job.max_held && !job->seeking && !model_is_parked(job);
+static bool may_go_on(const struct model *model, const struct model_job *job) {
+        return job->n_held < job->job.max_held && !job->seeking && !model_is_parked(job) && !job->gathering &&
+               !model_is_led(model, job, job->next);
 }
 
 bool model_within_minimum(const struct model *model, const struct model_job *job) {
-        return may_go_on(job) && model_leased_with_next(model, job) <= job->minimum;
+        return may_go_on(model, job) && model_leased_with_next(model, job) <= job->minimum;
 }
 
 /* Would the job's next batch find room beside all slots that are leased, each counted once? */
@@ -218,7 +221,7 @@ static void choose_due_while_short(struct model *model) {
                 uint32_t leased = model_leased(model, &model->jobs[i]);
                 uint32_t more = demand_of(&model->jobs[i], leased) - leased;
 
-                kept[i] = may_go_on(&model->jobs[i]) && used + more <= model_capacity(model);
+                kept[i] = may_go_on(model, &model->jobs[i]) && used + more <= model_capacity(model);
                 used += kept[i] ? more : 0;
         }
         for (uint32_t i = 0; i < model->n_jobs; ++i) {
@@ -239,6 +242,13 @@ static void choose_due_while_short(struct model *model) {
                 }
 }
 
+/* Slots that nobody but those in lockstep gets beyond its minimum. */
+static uint64_t spared(const struct model *model, const struct model_job *job) {
+        if (model->lockstep.max_lead == 0 || job->bound)
+                return 0;
+        return (model_lead(model) + model->config.slot_rows - 1) / model->config.slot_rows;
+}
+
 void model_choose_due(struct model *model) {
         uint64_t demand = model_demand(model);
 
@@ -251,8 +261,9 @@ void model_choose_due(struct model *model) {
                 uint64_t more = demand_of(job, model_leased_with_next(model, job)) -
                                 demand_of(job, model_leased(model, job));
 
-                job->due = may_go_on(job) &&
-                           (more == 0 || demand + more + model->awaited <= model_capacity(model));
+                job->due = may_go_on(model, job) &&
+                           (more == 0 ||
+                            demand + more + model->awaited + spared(model, job) <= model_capacity(model));
                 if (job->due)
                         demand += more;
         }

@@ -25,6 +25,7 @@ struct model_key {
 
 struct model_held {
         uint64_t number;
+        struct position position;
         uint32_t n_slots;
         uint32_t slots[MODEL_BATCH_MAX]; /* one per segment */
 };
@@ -37,14 +38,19 @@ struct model_job {
         uint32_t seek_epoch;
         uint64_t seek_row;
         uint64_t number;
+        uint64_t since;    /* the number it had when it was sent where it is */
+        bool gathering;    /* waits for other jobs to come */
+        bool bound;        /* lockstep */
+        uint64_t moved_at; /* when it gave something back last, or had an excuse */
         uint32_t minimum;
         uint32_t n_held;
         struct model_held held[MODEL_HELD_MAX];
         uint32_t leases[MODEL_SLOTS_MAX];
         bool due;
-        bool tenacious;    /* gives a batch back only when it has the next */
-        uint64_t patience; /* chunks finished while it waited for a batch within its minimum */
-        uint32_t laziness; /* 0: releases at once; else in one of so many rounds */
+        uint64_t waited_at; /* when somebody caught up and it waited, last */
+        bool tenacious;     /* gives a batch back only when it has the next */
+        uint64_t patience;  /* chunks finished while it waited for a batch within its minimum */
+        uint32_t laziness;  /* 0: releases at once; else in one of so many rounds */
 };
 
 enum model_row {
@@ -62,9 +68,22 @@ struct model_slot {
         bool lost;
 };
 
+/* What runs, as the scheduler told it last, and the bounds that follow. */
+struct model_catch_up {
+        uint64_t rows, ns; /* as scheduler_set_catch_up */
+        bool runs;
+        struct scheduler_catch_up view;
+        uint64_t limit, rest_until;
+        uint64_t seen; /* when it was looked at last */
+};
+
 struct model {
         struct scheduler_config config;
         uint32_t awaited; /* as scheduler_set_awaited */
+        struct model_catch_up catch_up;
+        struct {
+                uint64_t max_lead, lag_timeout; /* as scheduler_set_lockstep */
+        } lockstep;
         uint32_t n_jobs;
         struct model_job jobs[MODEL_JOBS_MAX]; /* the longest waiting first */
         struct model_slot slots[MODEL_SLOTS_MAX];
@@ -96,3 +115,22 @@ bool model_within_minimum(const struct model *model, const struct model_job *job
 bool model_fits_really(struct model *model, const struct model_job *job);
 void model_choose_due(struct model *model);
 struct model_job *model_wait(struct model *model, struct model_job *job);
+
+/* scheduler-model-catch-up.c. What is wrong with what the scheduler says, or NULL; after every look at it. */
+const char *model_check_catch_up(struct model *model, const struct scheduler_catch_up *view, bool runs,
+                                 uint64_t now);
+bool model_is_brought_on(const struct model *model, const struct scheduler_catch_up *view,
+                         const struct model_job *job);
+/* Is this slot on the stretch, and does somebody who is brought on want it? */
+bool model_comes_first(struct model *model, struct model_key key);
+bool model_first_work(struct model *model);
+
+/* scheduler-model-lockstep.c */
+uint64_t model_lead(const struct model *model);
+/* Must this batch, of a job that is bound, wait for the others? */
+bool model_is_led(const struct model *model, const struct model_job *job, struct position batch);
+/* Before model_check_lockstep of all jobs. */
+void model_note_excuses(struct model *model, uint64_t now);
+/* What is wrong with the job's being bound or not now, or NULL; it is noted. */
+const char *model_check_lockstep(struct model *model, struct model_job *job, bool bound, uint64_t now);
+bool model_somebody_leads_on(const struct model *model, uint64_t seed);

@@ -13,7 +13,7 @@
  *             is none, no job is left that could take a batch within its minimum; nobody waits for ever; in
  *             a steady run fills are delivered
  *   rules     who is admitted; who is granted a lease, and before whom; what is filled first, and for
- *             somebody; what is evicted.
+ *             somebody; what is evicted; who may catch up with whom, when, and for how long.
  *
  * Jobs have any rank, world size, batch size, tail and lookahead; often all ranks of a group come together,
  * and share whole steps. They are sent on when they have had their epoch, or anywhere.
@@ -38,6 +38,7 @@
 enum {
         PATIENCE_MAX = 300, /* chunks finished; the worst that the unbroken scheduler needed in 12 million
                                events was 44 */
+        TICK_MAX_NS = 1000,
 };
 
 struct simulation {
@@ -71,6 +72,11 @@ static uint32_t between(struct simulation *sim, uint32_t least, uint32_t most) {
 
 static bool chance(struct simulation *sim, uint32_t of) {
         return draw(sim) % of == 0;
+}
+
+/* Time goes by, at random: half a microsecond in the mean. */
+static uint64_t tick(struct simulation *sim) {
+        return sim->now += between(sim, 1, TICK_MAX_NS);
 }
 
 __attribute__((format(printf, 2, 3))) static void breach(struct simulation *sim, const char *format, ...) {
@@ -167,11 +173,13 @@ static void take_delivery(struct simulation *sim, const struct scheduler_deliver
                 breach(sim, "job %u got more batches than it may hold", delivery->job);
                 return;
         }
+        if (model_is_led(&sim->model, job, job->next))
+                breach(sim, "job %u got a batch too far ahead of the others", job->job.id);
         check_segments(sim, job, delivery);
         if (!sim->options->outcomes_only)
                 check_turn(sim, job);
         held = &job->held[job->n_held++];
-        *held = (struct model_held){.number = job->number++};
+        *held = (struct model_held){.number = job->number++, .position = job->next};
         for (uint32_t i = 0; i < delivery->n_segments; ++i) {
                 held->slots[held->n_slots++] = delivery->segments[i].slot;
                 ++job->leases[delivery->segments[i].slot];
@@ -215,7 +223,8 @@ static bool has_work(struct model *model, const struct model_job *job, bool to_b
 static bool all_begun(struct model *model, const struct model_job *job, uint64_t use) {
         struct position position = job->next;
 
-        for (uint64_t n = !job->due; n < use && !model_is_beyond(job, position.epoch); ++n) {
+        for (uint64_t n = !job->due;
+             n < use && !model_is_beyond(job, position.epoch) && !model_is_led(model, job, position); ++n) {
                 for (uint64_t k = 0; k * model->config.slot_rows < model->config.samples; ++k) {
                         struct model_key key = {job->job.seed, position.epoch, k};
 
@@ -246,8 +255,12 @@ static void check_beginning(struct simulation *sim, struct model_key key) {
 
 /* Rule 4: due batches first, the one that has waited longest before all. As things were before the chunk. */
 static void check_urgency(struct simulation *sim, struct model_key key) {
-        bool to_be_had = slot_to_be_had(&sim->model);
+        bool to_be_had = slot_to_be_had(&sim->model), comes_first = model_comes_first(&sim->model, key);
 
+        if (!comes_first && model_first_work(&sim->model))
+                breach(sim, "something was filled before what those lack that catch up");
+        if (comes_first)
+                return;
         if (!model_find(&sim->model, key))
                 check_beginning(sim, key);
 
@@ -488,8 +501,11 @@ static struct scheduler_job draw_job(struct simulation *sim) {
                 if (!sim->options->steady && chance(sim, 3))
                         draw_place(sim, 0, 2, &job.start_epoch, &job.start_row);
                 job.lookahead = lookaheads[between(sim, 0, 3)];
+                if (!sim->options->steady && !sim->options->outcomes_only && chance(sim, 4))
+                        job.gather = between(sim, 0, 4);
         }
         job.max_held = between(sim, 1, MODEL_HELD_MAX);
+        job.gather_until = sim->now + (job.gather > 0 ? between(sim, 0, 50 * TICK_MAX_NS) : 0);
         sim->group = job;
         return job;
 }
@@ -536,7 +552,7 @@ static int attach(struct simulation *sim) {
          */
         if (sim->options->outcomes_only && minimum > sim->model.config.slots)
                 return SCHEDULER_E_FULL;
-        r = scheduler_attach(sim->scheduler, &job, ++sim->now, NULL);
+        r = scheduler_attach(sim->scheduler, &job, tick(sim), NULL);
         if (!sim->options->outcomes_only && r != expected)
                 breach(sim, "rule 2: attach gave %d instead of %d", r, expected);
         sim->awaited = job;
@@ -547,6 +563,7 @@ static int attach(struct simulation *sim) {
         *its = (struct model_job){.job = job, .minimum = minimum};
         its->next = position_first(&job.plan, job.start_epoch, job.start_row);
         its->epoch = its->next.epoch;
+        its->gathering = job.gather > 1;
         its->laziness = chance(sim, 2) ? 0 : between(sim, 1, 4);
         its->tenacious = !sim->options->steady && job.max_held > 1 && chance(sim, 2);
         return 0;
@@ -566,6 +583,8 @@ static void move(struct simulation *sim, struct model_job *job, uint32_t minimum
         job->next = position_first(&job->job.plan, job->seek_epoch, job->seek_row);
         job->epoch = job->next.epoch;
         job->patience = 0;
+        job->since = job->number;
+        job->bound = false;
         model_wait(&sim->model, job);
         give_up_unwanted(sim);
 }
@@ -583,7 +602,7 @@ static void seek(struct simulation *sim, struct model_job *job) {
                 return; /* there is one place to wait */
         if (sim->options->outcomes_only && minimum > sim->model.config.slots)
                 return;
-        r = scheduler_seek(sim->scheduler, job->job.id, job->seek_epoch, job->seek_row, ahead, ++sim->now,
+        r = scheduler_seek(sim->scheduler, job->job.id, job->seek_epoch, job->seek_row, ahead, tick(sim),
                            NULL);
         if (!sim->options->outcomes_only && r != expected)
                 breach(sim, "rule 2: seek gave %d instead of %d", r, expected);
@@ -646,10 +665,11 @@ static void release(struct simulation *sim, struct model_job *job) {
         struct model_held held = job->held[i];
         bool was_full = job->n_held == job->job.max_held;
 
-        if (scheduler_release(sim->scheduler, job->job.id, held.number, ++sim->now) != 0)
+        if (scheduler_release(sim->scheduler, job->job.id, held.number, tick(sim)) != 0)
                 breach(sim, "a held batch is unknown");
         memmove(&job->held[i], &job->held[i + 1], (job->n_held - i - 1) * sizeof(held));
         --job->n_held;
+        job->moved_at = sim->now;
         for (uint32_t j = 0; j < held.n_slots; ++j)
                 --job->leases[held.slots[j]];
         if (was_full)
@@ -721,17 +741,16 @@ static void talk_nonsense(struct simulation *sim) {
         const struct model_job *job = sim->model.n_jobs > 0 ? &sim->model.jobs[0] : NULL;
         const struct scheduler_chunk *chunk = &sim->model.chunks[0];
 
-        if (scheduler_release(sim->scheduler, sim->next_id + 1, 0, ++sim->now) != SCHEDULER_E_UNKNOWN ||
+        if (scheduler_release(sim->scheduler, sim->next_id + 1, 0, tick(sim)) != SCHEDULER_E_UNKNOWN ||
             scheduler_detach(sim->scheduler, sim->next_id + 1) != SCHEDULER_E_UNKNOWN ||
             scheduler_chunk_done(sim->scheduler, 0, 0, sim->model.config.slot_rows + 1) !=
                     SCHEDULER_E_UNKNOWN ||
             scheduler_chunk_lost(sim->scheduler, sim->model.config.slots, 0, 1) != SCHEDULER_E_UNKNOWN ||
             scheduler_slot_quarantine(sim->scheduler, sim->model.config.slots) != SCHEDULER_E_UNKNOWN ||
-            scheduler_seek(sim->scheduler, sim->next_id + 1, 0, 0, 0, ++sim->now, NULL) !=
-                    SCHEDULER_E_UNKNOWN)
+            scheduler_seek(sim->scheduler, sim->next_id + 1, 0, 0, 0, tick(sim), NULL) != SCHEDULER_E_UNKNOWN)
                 breach(sim, "nonsense was accepted");
         if (job && !job->seeking &&
-            scheduler_seek(sim->scheduler, job->job.id, 0, sim->model.config.samples, 0, ++sim->now, NULL) !=
+            scheduler_seek(sim->scheduler, job->job.id, 0, sim->model.config.samples, 0, tick(sim), NULL) !=
                     -EINVAL)
                 breach(sim, "a job was sent beyond the epoch");
         if (sim->model.n_chunks > 0 &&
@@ -743,11 +762,10 @@ static void talk_nonsense(struct simulation *sim) {
                     scheduler_slot_quarantine(sim->scheduler, i) != SCHEDULER_E_UNKNOWN)
                         breach(sim, "a READY slot was put into quarantine");
         if (job &&
-            scheduler_release(sim->scheduler, job->job.id, job->number, ++sim->now) != SCHEDULER_E_UNKNOWN)
+            scheduler_release(sim->scheduler, job->job.id, job->number, tick(sim)) != SCHEDULER_E_UNKNOWN)
                 breach(sim, "a batch of the future was released");
         if (job && job->number > 0 && job->n_held == 0 &&
-            scheduler_release(sim->scheduler, job->job.id, job->number - 1, ++sim->now) !=
-                    SCHEDULER_E_UNKNOWN)
+            scheduler_release(sim->scheduler, job->job.id, job->number - 1, tick(sim)) != SCHEDULER_E_UNKNOWN)
                 breach(sim, "a batch was released twice");
 }
 
@@ -789,13 +807,78 @@ static bool could_take(struct model *model, const struct model_job *job) {
         return model_within_minimum(model, job) && (!model_is_short(model) || model_fits_really(model, job));
 }
 
+/* Who waited for others to come, and does no more. */
+static void end_gathering(struct simulation *sim) {
+        for (uint32_t i = 0; i < sim->model.n_jobs; ++i) {
+                struct model_job *job = &sim->model.jobs[i];
+                struct scheduler_job_view view = {0};
+                uint32_t n = 0;
+
+                for (uint32_t j = 0; j < sim->model.n_jobs; ++j)
+                        n += sim->model.jobs[j].job.seed == job->job.seed;
+                if (n >= job->job.gather || sim->now >= job->job.gather_until)
+                        job->gathering = false;
+                scheduler_view_job(sim->scheduler, job->job.id, &view);
+                if (view.gathering != job->gathering)
+                        breach(sim, "job %u %s for others to come", job->job.id,
+                               view.gathering ? "still waits" : "does not wait");
+        }
+        model_choose_due(&sim->model);
+}
+
+/* Who is bound since the call that looks, and was before it. All in the order of waiting, like the scheduler,
+ * which looks at each with those before it bound or not already. */
+static void check_lockstep(struct simulation *sim) {
+        bool bound[MODEL_JOBS_MAX];
+
+        if (sim->model.lockstep.max_lead == 0)
+                return;
+        for (uint32_t i = 0; i < sim->model.n_jobs; ++i) {
+                struct scheduler_job_view view = {0};
+
+                scheduler_view_job(sim->scheduler, sim->model.jobs[i].job.id, &view);
+                bound[i] = view.bound;
+        }
+        model_note_excuses(&sim->model, sim->now);
+        for (uint32_t i = 0; i < sim->model.n_jobs; ++i) {
+                const char *wrong =
+                        model_check_lockstep(&sim->model, &sim->model.jobs[i], bound[i], sim->now);
+
+                if (wrong && !sim->options->outcomes_only)
+                        breach(sim, "%s", wrong);
+        }
+        for (uint32_t i = 0; i < sim->model.n_jobs; ++i)
+                if (!model_somebody_leads_on(&sim->model, sim->model.jobs[i].job.seed))
+                        breach(sim, "all wait for each other");
+        give_up_unwanted(sim);
+        model_choose_due(&sim->model);
+}
+
+/* The call that looks whether somebody is to catch up: held against how things were before it. */
+static bool next_delivery(struct simulation *sim, struct scheduler_delivery *delivery) {
+        struct scheduler_catch_up view = {0};
+        bool got = scheduler_next_delivery(sim->scheduler, tick(sim), delivery);
+        bool runs = scheduler_view_catch_up(sim->scheduler, &view);
+        const char *wrong = NULL;
+
+        end_gathering(sim);
+        check_lockstep(sim);
+        if (!sim->options->outcomes_only)
+                wrong = model_check_catch_up(&sim->model, &view, runs, sim->now);
+        if (wrong)
+                breach(sim, "%s", wrong);
+        return got;
+}
+
 static void pump(struct simulation *sim) {
         struct scheduler_delivery delivery;
         struct scheduler_chunk chunk;
         bool work = true;
 
+        if (sim->model.lockstep.max_lead > 0)
+                give_up_unwanted(sim); /* the lead may have become smaller */
         model_choose_due(&sim->model);
-        while (!sim->result->breach[0] && scheduler_next_delivery(sim->scheduler, ++sim->now, &delivery))
+        while (!sim->result->breach[0] && next_delivery(sim, &delivery))
                 take_delivery(sim, &delivery);
         while (!sim->result->breach[0] && work && sim->model.n_chunks < sim->workers) {
                 uint32_t wanted = between(sim, 1, sim->model.config.slot_rows);
@@ -869,6 +952,16 @@ static void begin(struct simulation *sim) {
                 return;
         }
         sim->scheduler->sabotage = sim->options->sabotage;
+        if (!chance(sim, 3)) {
+                sim->model.catch_up.rows = between(sim, 1, 60);
+                sim->model.catch_up.ns = sim->model.catch_up.rows * between(sim, 20, 400);
+        }
+        if (chance(sim, 3) && !sim->options->outcomes_only) {
+                sim->model.lockstep.max_lead = between(sim, 1, 80);
+                sim->model.lockstep.lag_timeout = between(sim, 1000, 100000);
+        }
+        scheduler_set_lockstep(sim->scheduler, sim->model.lockstep.max_lead, sim->model.lockstep.lag_timeout);
+        scheduler_set_catch_up(sim->scheduler, sim->model.catch_up.rows, sim->model.catch_up.ns);
         if (!sim->options->steady && chance(sim, 3))
                 chunks_init(sim->scheduler, between(sim, 1, 4));
         for (uint32_t i = 0; sim->options->steady && i < MODEL_JOBS_MAX; ++i)
@@ -879,6 +972,8 @@ static void finish(struct simulation *sim) {
         struct scheduler_counters now;
 
         scheduler_counters(sim->scheduler, &now);
+        sim->result->catch_ups = (uint32_t)now.catch_ups;
+        sim->result->catch_ups_met = (uint32_t)now.catch_ups_met;
         sim->result->filled = now.slots_filled - sim->counted.slots_filled;
         sim->result->undelivered = now.slots_undelivered - sim->counted.slots_undelivered;
         scheduler_free(sim->scheduler);

@@ -24,7 +24,8 @@ struct simulation_result {
         uint32_t chunks;
         uint32_t evictions;
         uint32_t splits, quarantines;
-        uint32_t seeks, waits;        /* waits: seeks that found no room at first */
+        uint32_t seeks, waits; /* waits: seeks that found no room at first */
+        uint32_t catch_ups, catch_ups_met;
         uint32_t short_deliveries;    /* while the ring had fewer slots than the jobs were promised */
         uint64_t filled, undelivered; /* slots; steady: after the first quarter */
         uint64_t patience;            /* the longest, in chunks finished */

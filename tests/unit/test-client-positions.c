@@ -205,6 +205,34 @@ START_TEST(test_state) {
 }
 END_TEST
 
+/* The daemon says where a job that starts live begins; a place of its own cannot be asked for beside. */
+START_TEST(test_start_live) {
+        struct fake fake = {.script = script_two, .live_epoch = 2, .live_row = 4};
+        struct pinfeed_job *job;
+        struct pinfeed_info info;
+
+        ck_assert_int_eq(open_with(&job, (struct pinfeed_attach){.start = 2}), -EINVAL);
+        pinfeed_close(job);
+        ck_assert_int_eq(
+                open_with(&job, (struct pinfeed_attach){.start = PINFEED_START_LIVE, .start_row = 4}),
+                -EINVAL);
+        pinfeed_close(job);
+
+        fake_start(&fake);
+        job = open_job((struct pinfeed_attach){.start = PINFEED_START_LIVE});
+        ck_assert_uint_eq(fake.request.start, MESSAGE_START_LIVE);
+        pinfeed_job_info(job, &info);
+        ck_assert_uint_eq(info.batches_per_epoch, 3);
+        ck_assert_uint_eq(info.batches_first_epoch, 2);
+        expect_state(job, 2, 4);
+        expect_batch(job, 2, 4, 4);
+        expect_batch(job, 2, 8, 2);
+        expect_end(job);
+        pinfeed_close(job);
+        fake_stop(&fake);
+}
+END_TEST
+
 /* Where drop leaves nothing of an epoch, its end is something to have been told. */
 START_TEST(test_state_of_nothing) {
         struct fake fake = {.script = script_one};
@@ -618,6 +646,7 @@ static Suite *suite(void) {
 
         tcase_add_test(states, test_state);
         tcase_add_test(states, test_state_of_nothing);
+        tcase_add_test(states, test_start_live);
         tcase_add_test(states, test_attach_with_state);
         tcase_add_test(states, test_large_seed);
         tcase_add_loop_test(states, test_no_state, 0, (int)(sizeof(no_states) / sizeof(no_states[0])));

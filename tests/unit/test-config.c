@@ -36,6 +36,10 @@ START_TEST(test_defaults) {
         ck_assert_int_eq(pipeline->on_error, CONFIG_ON_ERROR_REPLACE);
         ck_assert(pipeline->max_errors == CONFIG_MAX_ERRORS_DEFAULT);
         ck_assert(pipeline->sample_timeout == CONFIG_SAMPLE_TIMEOUT_DEFAULT);
+        ck_assert_int_eq(pipeline->sharing, CONFIG_SHARING_ELASTIC);
+        ck_assert_uint_eq(pipeline->max_lead, 0);
+        ck_assert(pipeline->lag_timeout == CONFIG_LAG_TIMEOUT_DEFAULT);
+        ck_assert(pipeline->catch_up == CONFIG_CATCH_UP_DEFAULT);
         ck_assert_uint_eq(pipeline->schema.n_fields, 2);
         ck_assert_uint_eq(pipeline->schema.slot_rows, 8);
         ck_assert_uint_eq(pipeline->n_slots, CONFIG_SLOTS_DEFAULT);
@@ -78,6 +82,10 @@ static const char whole[] = "# pinfeed.yaml\n"
                             "    on_error: fail\n"
                             "    max_errors: 0.25\n"
                             "    sample_timeout: 86400\n"
+                            "    sharing: lockstep\n"
+                            "    max_lead: 4096\n"
+                            "    lag_timeout: 2.5\n"
+                            "    catch_up: 0\n"
                             "  val-2.b_C:\n"
                             "    batch_size: 1\n"
                             "    transforms: [center_crop: {size: 4}, normalize: {mean: *std, std: *std}]\n"
@@ -128,6 +136,10 @@ START_TEST(test_whole) {
         ck_assert_int_eq(pipeline->on_error, CONFIG_ON_ERROR_FAIL);
         ck_assert(pipeline->max_errors == 0.25);
         ck_assert(pipeline->sample_timeout == 86400);
+        ck_assert_int_eq(pipeline->sharing, CONFIG_SHARING_LOCKSTEP);
+        ck_assert_uint_eq(pipeline->max_lead, 4096);
+        ck_assert(pipeline->lag_timeout == 2.5);
+        ck_assert(pipeline->catch_up == 0);
         ck_assert_uint_eq(pipeline->ring, UINT64_C(2) << 30);
         ck_assert_uint_eq(pipeline->n_slots, (UINT64_C(2) << 30) / pipeline->schema.slot_bytes);
         ck_assert_uint_le(pipeline->ring_bytes, UINT64_C(2) << 30);
@@ -139,7 +151,7 @@ START_TEST(test_whole) {
         ck_assert(strstr(pipeline->recipe.source.path, "/12"));
         ck_assert(pipeline->recipe.transforms[1].mean[2] == 4);
         ck_assert_uint_eq(pipeline->n_slots, 2);
-        ck_assert_uint_eq(pipeline->ring_line, 37);
+        ck_assert_uint_eq(pipeline->ring_line, 41);
         ck_assert_ptr_null(config_find(config, "val"));
 }
 END_TEST

@@ -55,6 +55,8 @@ static struct simulation_result live(struct lives lives) {
                 sum.quarantines += one.quarantines;
                 sum.seeks += one.seeks;
                 sum.waits += one.waits;
+                sum.catch_ups += one.catch_ups;
+                sum.catch_ups_met += one.catch_ups_met;
                 sum.short_deliveries += one.short_deliveries;
                 sum.filled += one.filled;
                 sum.undelivered += one.undelivered;
@@ -74,7 +76,7 @@ static void tell(const char *what, const struct simulation_result *result) {
 }
 
 START_TEST(test_random_lives) {
-        unsigned n = getenv("PINFEED_TEST_QUICK") ? 40 : 400;
+        unsigned n = getenv("PINFEED_TEST_QUICK") ? 40 : 1200;
         struct simulation_result result = live((struct lives){1, n, 0, 1000, false, false});
 
         tell("random lives", &result);
@@ -82,7 +84,10 @@ START_TEST(test_random_lives) {
                result.waits, result.splits);
         printf("# random lives: %u slots went into quarantine, %u deliveries in a ring that was short\n",
                result.quarantines, result.short_deliveries);
+        printf("# random lives: %u catch-ups, in %u of them they met\n", result.catch_ups,
+               result.catch_ups_met);
         ck_assert_str_eq(result.breach, "");
+        ck_assert_uint_ge(result.catch_ups_met, n / 2);
         ck_assert_uint_ge(result.events, n * 750);
         ck_assert_uint_ge(result.deliveries, result.events / 10);
         ck_assert_uint_ge(result.seeks, result.events / 100);
@@ -130,6 +135,34 @@ START_TEST(test_rule_left_out) {
                 ck_assert_str_ne(breach, "");
         else
                 ck_assert_str_eq(breach, "");
+}
+END_TEST
+
+static const struct {
+        const char *name;
+        unsigned sabotage;
+} policies[] = {
+        {"catching up: what those behind lack first", SCHEDULER_WITHOUT_CATCH_UP_ORDER},
+        {"catching up: at most catch_up behind", SCHEDULER_WITHOUT_CATCH_UP_BOUND},
+        {"catching up: only who waits", SCHEDULER_WITHOUT_CATCH_UP_WAIT},
+        {"catching up: until they meet", SCHEDULER_WITHOUT_CATCH_UP_MEETING},
+        {"catching up: no longer than promised", SCHEDULER_WITHOUT_CATCH_UP_LIMIT},
+        {"catching up: then a rest", SCHEDULER_WITHOUT_CATCH_UP_REST},
+        {"lockstep: the lead", SCHEDULER_WITHOUT_LEAD},
+        {"lockstep: a lead of two steps at least", SCHEDULER_WITHOUT_LEAST_LEAD},
+        {"lockstep: only who is near binds", SCHEDULER_WITHOUT_NEARNESS},
+        {"lockstep: demotion", SCHEDULER_WITHOUT_DEMOTION},
+        {"gathering: nothing before the others are there", SCHEDULER_WITHOUT_GATHER},
+        {"gathering: no longer", SCHEDULER_WITHOUT_GATHER_END},
+};
+
+/* These are no matter of life and death, so the model tells. */
+START_TEST(test_policy_left_out) {
+        struct simulation_result wild =
+                live((struct lives){1, 400, policies[_i].sabotage, 1000, false, false});
+
+        printf("# without %s: %s\n", policies[_i].name, wild.breach[0] ? wild.breach : "no breach");
+        ck_assert_str_ne(wild.breach, "");
 }
 END_TEST
 
@@ -906,6 +939,7 @@ static Suite *suite(void) {
         tcase_add_test(lives, test_random_lives);
         tcase_add_test(lives, test_steady_lives);
         tcase_add_loop_test(lives, test_rule_left_out, 0, sizeof(rules) / sizeof(rules[0]));
+        tcase_add_loop_test(lives, test_policy_left_out, 0, sizeof(policies) / sizeof(policies[0]));
         tcase_add_loop_test(lives, test_throughput, 0, sizeof(loads) / sizeof(loads[0]));
         suite_add_tcase(s, lives);
         tcase_set_timeout(steps, 60);

@@ -1,0 +1,358 @@
+/* SPDX-FileCopyrightText: The pinfeed authors */
+/* SPDX-License-Identifier: Apache-2.0 */
+
+/* How much a real daemon shares: jobs that come some time apart to workers that cannot keep up with them, and
+ * slow jobs beside fast ones. Workers sleep for each row, so that it is the pipeline that bounds the speed
+ * and not the machine. The exact figures are tests/unit/test-sharing.c's; here hours are seconds, and a
+ * machine that is busy with other things may cost some. */
+
+#include "base/clock.h"
+#include "tests/system/reader.h"
+
+#include <pthread.h>
+#include <signal.h>
+#include <stdatomic.h>
+
+enum {
+        BATCH = 16,
+        SAMPLES = 200000,
+        ROW_US = 2000,
+        WORKERS = 4,
+        RATE = WORKERS * 1000000 / ROW_US, /* rows a second, at best */
+        APART_MS = 1000,
+        SETTLE_MS = 4000, /* for four jobs so far apart to have met: twice APART_MS, if nothing else runs */
+        WINDOW_MS = 2000,
+};
+
+/* A job in a thread of its own, which reads on until it is told to stop. */
+struct trainer {
+        struct reader reader;
+        pthread_t thread;
+        uint32_t step_ms; /* that it computes on a batch */
+        atomic_bool stop;
+        _Atomic uint64_t batches;
+};
+
+static struct harness *start(const char *more) {
+        struct harness *h = harness_new();
+
+        harness_write_config(
+                h,
+                "pipelines:\n"
+                "  p:\n"
+                "    source: {type: synthetic, mode: ramp, samples: %d, bytes: 64, delay_us: %d}\n"
+                "    batch_size: %d\n"
+                "    slots: 8\n"
+                "    workers: %d\n"
+                "%s",
+                SAMPLES, ROW_US, BATCH, WORKERS, more);
+        harness_start(h);
+        return h;
+}
+
+static void *train(void *context) {
+        struct trainer *trainer = context;
+
+        while (!atomic_load(&trainer->stop)) {
+                struct pinfeed_batch *batch = reader_next(&trainer->reader);
+
+                if (trainer->step_ms > 0)
+                        usleep(trainer->step_ms * 1000);
+                pinfeed_batch_release(batch);
+                atomic_fetch_add(&trainer->batches, 1);
+        }
+        return NULL;
+}
+
+static void come(struct harness *h, struct trainer *trainer, uint32_t start, uint32_t step_ms) {
+        struct pinfeed_attach attach = reader_attach(h, "p", 2);
+
+        *trainer = (struct trainer){.step_ms = step_ms};
+        attach.start = start;
+        reader_open_with(&trainer->reader, &attach);
+        if (start == PINFEED_START_LIVE)
+                trainer->reader.row =
+                        (trainer->reader.info.batches_per_epoch - trainer->reader.info.batches_first_epoch) *
+                        BATCH;
+        printf("# job %u: %s\n", trainer->reader.info.job, trainer->reader.info.sharing);
+        ck_assert_int_eq(pthread_create(&trainer->thread, NULL, train, trainer), 0);
+}
+
+static void leave(struct trainer *trainers, size_t n) {
+        for (size_t i = 0; i < n; i++)
+                atomic_store(&trainers[i].stop, true);
+        for (size_t i = 0; i < n; i++) {
+                ck_assert_int_eq(pthread_join(trainers[i].thread, NULL), 0);
+                reader_close(&trainers[i].reader);
+        }
+}
+
+static bool nobody_is_there(struct harness *h, void *context) {
+        json_t *status = harness_status(h);
+        bool empty = json_array_size(harness_member(status, "jobs")) == 0;
+
+        json_decref(status);
+        return empty;
+}
+
+/* That a job leaves is a line in the log, and there may be few of those after the signal. */
+static void finish(struct harness *h) {
+        harness_wait(h, "all jobs gone", nobody_is_there, NULL, SETTLE_MS);
+        harness_stop(h, SIGTERM, 0);
+        harness_free(h);
+}
+
+static void sleep_ms(uint32_t ms) {
+        usleep(ms * 1000);
+}
+
+/* Rows delivered for each that is prepared, from now on for `ms`. */
+static double sharing_factor(struct harness *h, uint32_t ms) {
+        json_t *before = harness_status(h), *after;
+        double delivered, prepared;
+
+        sleep_ms(ms);
+        after = harness_status(h);
+        delivered = harness_number(after, "pipelines/p/rows_delivered") -
+                    harness_number(before, "pipelines/p/rows_delivered");
+        prepared = harness_number(after, "pipelines/p/rows_prepared") -
+                   harness_number(before, "pipelines/p/rows_prepared");
+        json_decref(before);
+        json_decref(after);
+        ck_assert_double_gt(prepared, 0);
+        return delivered / prepared;
+}
+
+static const struct {
+        const char *name, *config;
+        uint32_t start; /* of all but the first job */
+        uint32_t settle_ms;
+        double least, most;
+} apart[] = {
+        {"elastic", "", PINFEED_START_GIVEN, SETTLE_MS, 3.5, 4.2},
+        {"live", "", PINFEED_START_LIVE, 0, 3.5, 4.2},
+        {"catch_up: 0", "    catch_up: 0\n", PINFEED_START_GIVEN, 0, 0.8, 1.2},
+        {"too far for catch_up", "    catch_up: 0.3\n", PINFEED_START_GIVEN, 0, 0.8, 1.2},
+};
+
+/* Four equal jobs, APART_MS apart, on a pipeline that makes less than any of them could take. */
+START_TEST(test_four_equal_jobs) {
+        struct harness *h = start(apart[_i].config);
+        struct trainer trainers[4];
+        double factor;
+
+        for (int i = 0; i < 4; i++) {
+                come(h, &trainers[i], i > 0 ? apart[_i].start : PINFEED_START_GIVEN, 0);
+                sleep_ms(i < 3 ? APART_MS : apart[_i].settle_ms);
+        }
+        factor = sharing_factor(h, WINDOW_MS);
+        printf("# four jobs %d ms apart, %s: sharing factor %.2f\n", APART_MS, apart[_i].name, factor);
+        leave(trainers, 4);
+        finish(h);
+        ck_assert_double_ge(factor, apart[_i].least);
+        ck_assert_double_le(factor, apart[_i].most);
+}
+END_TEST
+
+/* Alone in its stream a job starts at the beginning; its step is as large as its batch. */
+START_TEST(test_live_places) {
+        struct harness *h = start("");
+        struct pinfeed_attach attach = reader_attach(h, "p", 2);
+        struct trainer first;
+        struct reader other;
+        char text[1200];
+
+        come(h, &first, PINFEED_START_LIVE, 0);
+        ck_assert_uint_eq(first.reader.info.batches_first_epoch, first.reader.info.batches_per_epoch);
+        sleep_ms(APART_MS);
+        attach.start = PINFEED_START_LIVE;
+        attach.batch_size = 3 * BATCH;
+        reader_open_with(&other, &attach);
+        ck_assert_uint_lt(other.info.batches_first_epoch, other.info.batches_per_epoch);
+        other.row = (other.info.batches_per_epoch - other.info.batches_first_epoch) * attach.batch_size;
+        reader_read(&other, 2);
+        reader_close(&other);
+
+        attach.world_size = 2;
+        reader_expect_refusal(&attach, -EINVAL, text, sizeof(text));
+        ck_assert_ptr_nonnull(strstr(text, "group"));
+        attach.start_row = 16;
+        reader_expect_refusal(&attach, -EINVAL, text, sizeof(text));
+        leave(&first, 1);
+        finish(h);
+}
+END_TEST
+
+/* The ranks of a run that starts live come one after the other, and begin at one place. */
+START_TEST(test_live_ranks) {
+        struct harness *h = start("");
+        struct pinfeed_attach attach = reader_attach(h, "p", 2);
+        struct trainer first;
+        struct reader ranks[2];
+        struct pinfeed_batch *batch;
+        uint64_t row[2];
+
+        come(h, &first, PINFEED_START_GIVEN, 0);
+        attach.start = PINFEED_START_LIVE;
+        attach.world_size = 2;
+        attach.group = "run";
+        for (attach.rank = 0; attach.rank < 2; attach.rank++) {
+                sleep_ms(APART_MS / 2);
+                reader_open_with(&ranks[attach.rank], &attach);
+        }
+        for (int i = 0; i < 2; i++) {
+                ck_assert_int_eq(pinfeed_next(ranks[i].job, &batch), 1);
+                row[i] = pinfeed_batch_row(batch);
+                pinfeed_batch_release(batch);
+        }
+        ck_assert_uint_gt(row[0], 0);
+        ck_assert_uint_eq(row[1], row[0] + BATCH);
+        for (int i = 0; i < 2; i++)
+                reader_close(&ranks[i]);
+        leave(&first, 1);
+        finish(h);
+}
+END_TEST
+
+/* ---- gathering ---- */
+
+/* Jobs that come one after the other begin together; one that waits in vain begins when its time is over. */
+START_TEST(test_gather) {
+        struct harness *h = start("");
+        struct pinfeed_attach attach = reader_attach(h, "p", 2);
+        struct pinfeed_batch *batch;
+        struct reader readers[2], late;
+        uint64_t begun;
+
+        attach.gather = 2;
+        reader_open_with(&readers[0], &attach);
+        ck_assert_int_eq(pinfeed_next_timeout(readers[0].job, &batch, APART_MS), -ETIMEDOUT);
+        reader_open_with(&readers[1], &attach);
+        for (int i = 0; i < 2; i++)
+                reader_read(&readers[i], 10);
+        ck_assert_double_le(harness_status_number(h, "pipelines/p/rows_prepared"), (10 + 8) * BATCH);
+
+        attach.gather = 4;
+        attach.gather_timeout_ms = APART_MS;
+        begun = clock_ns();
+        reader_open_with(&late, &attach);
+        reader_read(&late, 1);
+        ck_assert_uint_ge((clock_ns() - begun) / NS_PER_MS, APART_MS - 50);
+        reader_close(&late);
+        for (int i = 0; i < 2; i++)
+                reader_close(&readers[i]);
+        finish(h);
+}
+END_TEST
+
+/* ---- fast and slow ---- */
+
+enum {
+        SLOW_MS = 50, /* that the slow job computes on a batch */
+        FAST_MS = 20, /* the fast one: it needs 800 rows a second, fewer than half of what the workers make */
+        RUN_MS = 3000,
+};
+
+static double rate(struct trainer *trainer, uint32_t ms) {
+        uint64_t before = atomic_load(&trainer->batches), start = clock_ns();
+
+        sleep_ms(ms);
+        return (double)(atomic_load(&trainer->batches) - before) * NS_PER_S / (double)(clock_ns() - start);
+}
+
+/* Nobody waits for the slow one: the fast one goes on as if it were alone. */
+START_TEST(test_elastic_fast_and_slow) {
+        struct harness *h = start("");
+        struct trainer trainers[2];
+        double alone, beside;
+
+        come(h, &trainers[0], PINFEED_START_GIVEN, FAST_MS);
+        sleep_ms(500);
+        alone = rate(&trainers[0], RUN_MS);
+        come(h, &trainers[1], PINFEED_START_LIVE, SLOW_MS);
+        sleep_ms(500);
+        beside = rate(&trainers[0], RUN_MS);
+        printf("# the fast job: %.1f batches/s alone, %.1f beside a slow one\n", alone, beside);
+        leave(trainers, 2);
+        finish(h);
+        ck_assert_double_ge(beside, 0.95 * alone);
+}
+END_TEST
+
+/* Both go as fast as the slow one, and nothing is prepared twice. */
+START_TEST(test_lockstep_fast_and_slow) {
+        struct harness *h = start("    sharing: lockstep\n    max_lead: 64\n");
+        struct trainer trainers[2];
+        double fast, slow, refilled, factor;
+
+        come(h, &trainers[0], PINFEED_START_GIVEN, 0);
+        come(h, &trainers[1], PINFEED_START_GIVEN, SLOW_MS);
+        ck_assert_ptr_nonnull(strstr(trainers[1].reader.info.sharing, "in lockstep, at most 64 rows apart"));
+        sleep_ms(500);
+        factor = sharing_factor(h, RUN_MS);
+        fast = (double)atomic_load(&trainers[0].batches);
+        slow = (double)atomic_load(&trainers[1].batches);
+        refilled = harness_status_number(h, "pipelines/p/slots_refilled");
+        printf("# lockstep: %.0f and %.0f batches, sharing factor %.2f, %.0f slots filled again\n", fast,
+               slow, factor, refilled);
+        leave(trainers, 2);
+        finish(h);
+        ck_assert_double_le(fast, slow + 64 / BATCH + 2); /* the one may have been read a moment before */
+        ck_assert_double_ge(factor, 1.8);
+        ck_assert_double_eq(refilled, 0);
+}
+END_TEST
+
+static bool is_demoted(struct harness *h, void *context) {
+        return harness_log_contains(h, "the others wait for it no more");
+}
+
+/* One that gives nothing back holds the other up for lag_timeout, and no longer. */
+START_TEST(test_lockstep_demotion) {
+        struct harness *h = start("    sharing: lockstep\n    lag_timeout: 1\n");
+        struct pinfeed_attach attach = reader_attach(h, "p", 2);
+        struct trainer first;
+        struct reader stopped;
+        struct pinfeed_batch *held;
+
+        come(h, &first, PINFEED_START_GIVEN, 0);
+        reader_open_with(&stopped, &attach);
+        held = reader_next(&stopped);
+        sleep_ms(600);
+        ck_assert(!is_demoted(h, NULL));
+        harness_wait(h, "a demotion", is_demoted, NULL, 4000 * harness_slowdown());
+        ck_assert_double_gt(rate(&first, 1000), 20);
+        ck_assert_int_eq(pinfeed_batch_release(held), 0);
+        reader_close(&stopped);
+        leave(&first, 1);
+        finish(h);
+}
+END_TEST
+
+static Suite *suite(void) {
+        Suite *s = suite_create("sharing");
+        TCase *tcase = tcase_create("policies");
+
+        tcase_set_timeout(tcase, 60 * (double)harness_slowdown());
+        tcase_add_loop_test(tcase, test_four_equal_jobs, 0, sizeof(apart) / sizeof(apart[0]));
+        tcase_add_test(tcase, test_live_places);
+        tcase_add_test(tcase, test_live_ranks);
+        tcase_add_test(tcase, test_gather);
+        tcase_add_test(tcase, test_elastic_fast_and_slow);
+        tcase_add_test(tcase, test_lockstep_fast_and_slow);
+        tcase_add_test(tcase, test_lockstep_demotion);
+        suite_add_tcase(s, tcase);
+        return s;
+}
+
+int main(void) {
+        SRunner *runner = srunner_create(suite());
+        int failed;
+
+        setvbuf(stdout, NULL, _IOLBF, 0);
+        srunner_set_tap(runner, "-");
+        srunner_run_all(runner, CK_SILENT);
+        failed = srunner_ntests_failed(runner);
+        srunner_free(runner);
+        return failed ? EXIT_FAILURE : EXIT_SUCCESS;
+}
