@@ -32,6 +32,9 @@ void pipeline_start_anew(struct pipeline *pipeline);
  * `idle` to pass without one, or ends to. */
 void pipeline_rest(struct pipeline *pipeline);
 
+/* Before the first job of a run that has too many bad samples: it gets another one. */
+void pipeline_refresh(struct pipeline *pipeline);
+
 /* pipeline-work.c: gives work to whoever is free and may have it, also of other pipelines under the budget.
  */
 void pipeline_give_work(struct pipeline *pipeline);

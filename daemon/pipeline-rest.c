@@ -13,7 +13,10 @@
  * could not be given back anyway, and who comes can still be served from the slots that are left.
  *
  * A run that goes by verdicts which were lifted ends with its last job, and waits for nothing but the file
- * they stand in; where that could not be written it waits for `idle` like any other. */
+ * they stand in; where that could not be written it waits for `idle` like any other.
+ *
+ * A run with too many bad samples has ended all its jobs, and shows what it found until somebody attaches: by
+ * then the files may have been mended, so that job begins a run of its own. */
 
 #include "daemon/pipeline-internal.h"
 
@@ -75,6 +78,15 @@ void pipeline_rest(struct pipeline *pipeline) {
                 uv_timer_start(&pipeline->resting, on_resting, (uint64_t)(pipeline->config->idle * MS_PER_S),
                                0);
         }
+}
+
+void pipeline_refresh(struct pipeline *pipeline) {
+        if (!is_unused(pipeline) || !pipeline->spoilt || pipeline->kept > 0 || pipeline->work_copy ||
+            pipeline->quarantined > 0)
+                return;
+        log_line(LOG_INFO, "pipeline %s begins anew: its last run had too many bad samples",
+                 pipeline->config->name);
+        let_go(pipeline);
 }
 
 void pipeline_keep(struct pipeline *pipeline, bool wanted) {

@@ -63,6 +63,7 @@ bool pipeline_judge_samples(struct pipeline *pipeline) {
                          pipeline->config->max_errors, &fault) == 0)
                 return false;
         fault_set(&pipeline->failure, -EIO, "pipeline %s: %s", pipeline->config->name, fault.text);
+        pipeline->spoilt = true;
         if (list_is_empty(&pipeline->jobs))
                 return true;
         log_line(LOG_ERROR, "%s", pipeline->failure.text);

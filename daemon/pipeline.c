@@ -67,6 +67,7 @@ void pipeline_attach(struct pipeline *pipeline, struct job *job) {
                 job->attach.batch_size = (uint32_t)pipeline->config->batch_size;
         if (job->attach.last_batch == LAST_BATCH_DEFAULT)
                 job->attach.last_batch = (uint8_t)pipeline->config->last_batch;
+        pipeline_refresh(pipeline);
         list_append(&pipeline->jobs, &job->pipeline_link);
         if (pipeline->state == PIPELINE_STOPPING) {
                 job_refuse(job, -ESHUTDOWN, "pinfeedd is stopping");
@@ -399,6 +400,7 @@ static void clear(struct pipeline *pipeline) {
         pipeline->awaited = pipeline->vain_deaths = pipeline->quarantined = 0;
         suspects_init(pipeline->suspects);
         ledger_deinit(&pipeline->ledger);
+        pipeline->spoilt = false;
         pipeline->verdicts = verdicts_free(pipeline->verdicts);
 }
 

@@ -74,9 +74,10 @@ struct pipeline {
         struct scheduler *scheduler;
         struct scheduler_counters past; /* of runs that have ended */
         struct recent recent;           /* see observe.c */
-        uint64_t *slot_ready_ns;   /* per slot: when the last of its chunks was done, by the worker's clock */
-        struct list jobs;          /* ATTACHING and ATTACHED */
-        struct ledger ledger;      /* bad samples */
+        uint64_t *slot_ready_ns; /* per slot: when the last of its chunks was done, by the worker's clock */
+        struct list jobs;        /* ATTACHING and ATTACHED */
+        struct ledger ledger;    /* bad samples */
+        bool spoilt;             /* there were too many of them; the next attach looks at all of them anew */
         struct suspects *suspects; /* rows whose worker died */
         struct verdicts *verdicts; /* condemned samples; NULL before they were read */
         uv_work_t verdict_work;    /* reading or writing them, in another thread */

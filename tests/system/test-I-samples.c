@@ -51,6 +51,13 @@ static void cut_in_half(struct harness *h, unsigned image) {
         ck_assert_int_eq(truncate(path, facts.st_size / 2), 0);
 }
 
+static void remove_image(struct harness *h, unsigned image) {
+        char path[HARNESS_PATH_MAX];
+
+        path_of(h, image, path);
+        ck_assert_int_eq(unlink(path), 0);
+}
+
 static struct harness *draw(void) {
         struct harness *h = harness_new();
         char path[HARNESS_PATH_MAX];
@@ -203,6 +210,13 @@ START_TEST(test_I1_too_many) {
         expect_words(pinfeed_error(reader.job), "class_1/00023.jpg"); /* the first one */
         ck_assert(harness_log_contains(h, "3 of 1,000 samples seen so far are bad"));
         ck_assert_uint_ge(reader.row, IMAGES - 8 * BATCH); /* judged after 1,000 rows were made */
+        reader_close(&reader);
+        expect_listed(h, damaged[0], "the JPEG is damaged: truncated"); /* as long as nobody comes */
+        for (size_t i = 0; i < N_DAMAGED; i++)
+                remove_image(h, damaged[i]);
+        reader = reader_open_at(h, "images", 0, 0);
+        ck_assert_uint_eq(reader.info.samples, IMAGES - N_DAMAGED);
+        ck_assert_uint_eq(number_of(h, "bad_samples"), 0);
         reader_close(&reader);
         finish(h);
 }
