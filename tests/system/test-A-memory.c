@@ -11,6 +11,7 @@
  * refused; or when the first job comes, and then it is the attach. */
 
 #include "base/clock.h"
+#include "tests/support/run.h"
 #include "tests/system/reader.h"
 #include "tests/system/rings.h"
 
@@ -571,12 +572,5 @@ static Suite *make_suite(void) {
 }
 
 int main(void) {
-        SRunner *runner = srunner_create(make_suite());
-        int failed;
-
-        srunner_set_tap(runner, "-");
-        srunner_run_all(runner, CK_SILENT);
-        failed = srunner_ntests_failed(runner);
-        srunner_free(runner);
-        return failed ? 1 : 0;
+        return run_suite(make_suite());
 }

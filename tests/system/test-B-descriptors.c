@@ -15,6 +15,7 @@
 #include "base/fd.h"
 #include "base/seqpacket.h"
 #include "proto/runtime.h"
+#include "tests/support/run.h"
 #include "tests/system/reader.h"
 
 #include <errno.h>
@@ -479,12 +480,5 @@ static Suite *make_suite(void) {
 }
 
 int main(void) {
-        SRunner *runner = srunner_create(make_suite());
-        int failed;
-
-        srunner_set_tap(runner, "-");
-        srunner_run_all(runner, CK_SILENT);
-        failed = srunner_ntests_failed(runner);
-        srunner_free(runner);
-        return failed ? 1 : 0;
+        return run_suite(make_suite());
 }

@@ -4,6 +4,7 @@
 /* Case B2 and the limits of docs/pinfeedd.8: more jobs than fit, jobs that come and go without end, that say
  * nothing, that never read. Who is refused is told the number; the others notice nothing. */
 
+#include "tests/support/run.h"
 #include "tests/system/jobs.h"
 #include "tests/system/raw.h"
 
@@ -205,8 +206,6 @@ END_TEST
 int main(void) {
         Suite *suite = suite_create("B-limits");
         TCase *tcase = tcase_create("B");
-        SRunner *runner;
-        int failed;
 
         tcase_set_timeout(tcase, 60 * harness_slowdown());
         tcase_add_loop_test(tcase, test_B2_more_jobs_than_fit, 0, 2);
@@ -214,10 +213,5 @@ int main(void) {
         tcase_add_test(tcase, test_connections_of_a_user);
         tcase_add_test(tcase, test_job_that_never_reads);
         suite_add_tcase(suite, tcase);
-        runner = srunner_create(suite);
-        srunner_set_tap(runner, "-");
-        srunner_run_all(runner, CK_SILENT);
-        failed = srunner_ntests_failed(runner);
-        srunner_free(runner);
-        return failed ? 1 : 0;
+        return run_suite(suite);
 }

@@ -3,6 +3,7 @@
 
 /* Cases C12, C16 and N6: samples that hang, workers that are stopped, and processes that no signal ends. */
 
+#include "tests/support/run.h"
 #include "tests/system/follower.h"
 #include "tests/system/freezer.h"
 
@@ -364,8 +365,6 @@ END_TEST
 int main(void) {
         Suite *suite = suite_create("C-hangs");
         TCase *tcase = tcase_create("C");
-        SRunner *runner;
-        int failed;
 
         tcase_set_timeout(tcase, 90 * harness_slowdown());
         tcase_add_test(tcase, test_C12_hung_sample_delays_no_other);
@@ -383,10 +382,5 @@ int main(void) {
         tcase_add_test(tcase, test_storage_that_hangs_is_no_samples_fault);
         tcase_add_test(tcase, test_stop_with_a_worker_that_cannot_end);
         suite_add_tcase(suite, tcase);
-        runner = srunner_create(suite);
-        srunner_set_tap(runner, "-");
-        srunner_run_all(runner, CK_SILENT);
-        failed = srunner_ntests_failed(runner);
-        srunner_free(runner);
-        return failed ? 1 : 0;
+        return run_suite(suite);
 }

@@ -7,6 +7,7 @@
  *
  * The source `die` is a ramp whose sample `die_sample` does what `die_how` says. */
 
+#include "tests/support/run.h"
 #include "tests/system/follower.h"
 
 #include <fcntl.h>
@@ -463,8 +464,6 @@ END_TEST
 int main(void) {
         Suite *suite = suite_create("C-recovery");
         TCase *tcase = tcase_create("C");
-        SRunner *runner;
-        int failed;
 
         tcase_set_timeout(tcase, 90 * harness_slowdown());
         tcase_add_test(tcase, test_C2_sample_that_kills);
@@ -481,10 +480,5 @@ int main(void) {
         tcase_add_test(tcase, test_workers_that_die_at_once);
         tcase_add_test(tcase, test_workers_that_die_at_once_later);
         suite_add_tcase(suite, tcase);
-        runner = srunner_create(suite);
-        srunner_set_tap(runner, "-");
-        srunner_run_all(runner, CK_SILENT);
-        failed = srunner_ntests_failed(runner);
-        srunner_free(runner);
-        return failed ? 1 : 0;
+        return run_suite(suite);
 }

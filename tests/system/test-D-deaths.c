@@ -3,6 +3,7 @@
 
 /* Cases D1 to D4: jobs that die or stop, and what fork leaves behind. The others notice nothing. */
 
+#include "tests/support/run.h"
 #include "tests/system/jobs.h"
 
 #include <dirent.h>
@@ -324,8 +325,6 @@ END_TEST
 int main(void) {
         Suite *suite = suite_create("D-deaths");
         TCase *tcase = tcase_create("D");
-        SRunner *runner;
-        int failed;
 
         tcase_set_timeout(tcase, 60 * harness_slowdown());
         tcase_add_test(tcase, test_D1_kill_one_after_the_other);
@@ -336,10 +335,5 @@ int main(void) {
         tcase_add_test(tcase, test_D3_the_others_notice_nothing);
         tcase_add_test(tcase, test_D4_stopped_for_a_while);
         suite_add_tcase(suite, tcase);
-        runner = srunner_create(suite);
-        srunner_set_tap(runner, "-");
-        srunner_run_all(runner, CK_SILENT);
-        failed = srunner_ntests_failed(runner);
-        srunner_free(runner);
-        return failed ? 1 : 0;
+        return run_suite(suite);
 }

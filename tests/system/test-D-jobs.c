@@ -7,6 +7,7 @@
  * ramp makes every byte of a row known, so "the other job noticed nothing" is asserted on bytes. */
 
 #include "base/clock.h"
+#include "tests/support/run.h"
 #include "tests/system/reader.h"
 
 #include <errno.h>
@@ -469,8 +470,6 @@ END_TEST
 int main(void) {
         Suite *suite = suite_create("D-jobs");
         TCase *tcase = tcase_create("D");
-        SRunner *runner;
-        int failed;
 
         tcase_set_timeout(tcase, 60 * harness_slowdown());
         tcase_add_test(tcase, test_D7_client_writes_into_a_batch);
@@ -483,10 +482,5 @@ int main(void) {
         tcase_add_test(tcase, test_start_in_the_middle_of_a_slot);
         tcase_add_test(tcase, test_start_beyond_the_epoch);
         suite_add_tcase(suite, tcase);
-        runner = srunner_create(suite);
-        srunner_set_tap(runner, "-");
-        srunner_run_all(runner, CK_SILENT);
-        failed = srunner_ntests_failed(runner);
-        srunner_free(runner);
-        return failed ? 1 : 0;
+        return run_suite(suite);
 }

@@ -8,6 +8,7 @@
  * checked byte by byte. What talks past libpinfeed is in test-M-wire.c. */
 
 #include "base/clock.h"
+#include "tests/support/run.h"
 #include "tests/system/reader.h"
 
 #include <errno.h>
@@ -357,8 +358,6 @@ END_TEST
 int main(void) {
         Suite *suite = suite_create("D-misuse");
         TCase *tcase = tcase_create("D");
-        SRunner *runner;
-        int failed;
 
         tcase_set_timeout(tcase, 60 * harness_slowdown());
         tcase_add_test(tcase, test_release_what_is_not_held);
@@ -372,10 +371,5 @@ int main(void) {
         tcase_add_test(tcase, test_loop_of_ones_own);
         tcase_add_test(tcase, test_attach_that_cannot_be);
         suite_add_tcase(suite, tcase);
-        runner = srunner_create(suite);
-        srunner_set_tap(runner, "-");
-        srunner_run_all(runner, CK_SILENT);
-        failed = srunner_ntests_failed(runner);
-        srunner_free(runner);
-        return failed ? 1 : 0;
+        return run_suite(suite);
 }

@@ -11,6 +11,7 @@
  * aside while that could happen, and looks at a bystander that does not. */
 
 #include "base/clock.h"
+#include "tests/support/run.h"
 #include "tests/system/raw.h"
 #include "tests/system/reader.h"
 
@@ -598,8 +599,6 @@ END_TEST
 int main(void) {
         Suite *suite = suite_create("E-hardship");
         TCase *tcase = tcase_create("E");
-        SRunner *runner;
-        int failed;
 
         tcase_set_timeout(tcase, 60 * harness_slowdown());
         tcase_add_test(tcase, test_worker_program_is_gone);
@@ -611,10 +610,5 @@ int main(void) {
         tcase_add_test(tcase, test_ping_while_many_workers_start);
         tcase_add_test(tcase, test_jobs_wait_for_slots_that_others_hold);
         suite_add_tcase(suite, tcase);
-        runner = srunner_create(suite);
-        srunner_set_tap(runner, "-");
-        srunner_run_all(runner, CK_SILENT);
-        failed = srunner_ntests_failed(runner);
-        srunner_free(runner);
-        return failed ? 1 : 0;
+        return run_suite(suite);
 }

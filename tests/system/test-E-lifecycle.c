@@ -8,6 +8,7 @@
  * signal to the whole group, so workers get it too and must not make a noise of their own. */
 
 #include "base/clock.h"
+#include "tests/support/run.h"
 #include "tests/system/raw.h"
 #include "tests/system/reader.h"
 
@@ -449,16 +450,9 @@ static void add_tests(TCase *tcase) {
 int main(void) {
         Suite *suite = suite_create("E-lifecycle");
         TCase *tcase = tcase_create("E");
-        SRunner *runner;
-        int failed;
 
         tcase_set_timeout(tcase, 60 * harness_slowdown());
         add_tests(tcase);
         suite_add_tcase(suite, tcase);
-        runner = srunner_create(suite);
-        srunner_set_tap(runner, "-");
-        srunner_run_all(runner, CK_SILENT);
-        failed = srunner_ntests_failed(runner);
-        srunner_free(runner);
-        return failed ? 1 : 0;
+        return run_suite(suite);
 }

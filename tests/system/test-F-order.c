@@ -15,6 +15,7 @@
 
 #include "client/pinfeed.h"
 #include "tests/support/harness.h"
+#include "tests/support/run.h"
 
 enum {
         SAMPLES = 1000,
@@ -191,8 +192,6 @@ END_TEST
 int main(void) {
         Suite *suite = suite_create("system: F, order and randomness");
         TCase *tcase = tcase_create("F");
-        SRunner *runner;
-        int failed;
 
         tcase_set_timeout(tcase, 60 * harness_slowdown());
         tcase_add_test(tcase, test_F1_no_two_samples_alike);
@@ -201,10 +200,5 @@ int main(void) {
         tcase_add_test(tcase, test_F4_each_epoch_has_an_order_of_its_own);
         tcase_add_test(tcase, test_F5_an_epoch_asked_for_is_that_epoch);
         suite_add_tcase(suite, tcase);
-        runner = srunner_create(suite);
-        srunner_set_tap(runner, "-");
-        srunner_run_all(runner, CK_SILENT);
-        failed = srunner_ntests_failed(runner);
-        srunner_free(runner);
-        return failed ? EXIT_FAILURE : EXIT_SUCCESS;
+        return run_suite(suite);
 }

@@ -4,6 +4,7 @@
 /* Ranks and batch sizes of their own (cases F6, G1, G3 to G7): what all ranks of a world get together,
  * through one real daemon with many pipelines. A rank is a job in a thread of its own. */
 
+#include "tests/support/run.h"
 #include "tests/system/taker.h"
 
 #include <pthread.h>
@@ -457,8 +458,6 @@ END_TEST
 int main(void) {
         Suite *suite = suite_create("system: G, ranks");
         TCase *tcase = tcase_create("G");
-        SRunner *runner;
-        int failed;
 
         tcase_set_timeout(tcase, 120 * harness_slowdown());
         tcase_add_loop_test(tcase, test_every_world, 0, 4);
@@ -471,10 +470,5 @@ int main(void) {
         tcase_add_test(tcase, test_G7_ranks_divide_the_stream);
         tcase_add_test(tcase, test_batch_sizes_share_one_stream);
         suite_add_tcase(suite, tcase);
-        runner = srunner_create(suite);
-        srunner_set_tap(runner, "-");
-        srunner_run_all(runner, CK_SILENT);
-        failed = srunner_ntests_failed(runner);
-        srunner_free(runner);
-        return failed ? EXIT_FAILURE : EXIT_SUCCESS;
+        return run_suite(suite);
 }

@@ -4,6 +4,7 @@
 /* Saved states and going on from them (cases H1, H2, H3, H6 to H9), and being sent elsewhere. What was read
  * in pieces is compared row by row, bytes included, with what was read in one go. */
 
+#include "tests/support/run.h"
 #include "tests/system/taker.h"
 
 #include <time.h>
@@ -574,8 +575,6 @@ END_TEST
 int main(void) {
         Suite *suite = suite_create("system: H, resuming");
         TCase *tcase = tcase_create("H");
-        SRunner *runner;
-        int failed;
 
         tcase_set_timeout(tcase, 120 * harness_slowdown());
         tcase_add_test(tcase, test_stop_after_any_batch);
@@ -595,10 +594,5 @@ int main(void) {
         tcase_add_test(tcase, test_seek_that_cannot_be);
         tcase_add_test(tcase, test_lookahead_0_prepares_one_epoch);
         suite_add_tcase(suite, tcase);
-        runner = srunner_create(suite);
-        srunner_set_tap(runner, "-");
-        srunner_run_all(runner, CK_SILENT);
-        failed = srunner_ntests_failed(runner);
-        srunner_free(runner);
-        return failed ? EXIT_FAILURE : EXIT_SUCCESS;
+        return run_suite(suite);
 }

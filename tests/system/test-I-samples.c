@@ -5,6 +5,7 @@
  * images are drawn for the test; image k of 1,000 is file k % 100 of class k / 100. */
 
 #include "base/clock.h"
+#include "tests/support/run.h"
 #include "tests/system/reader.h"
 
 #include <fcntl.h>
@@ -508,8 +509,6 @@ END_TEST
 int main(void) {
         Suite *suite = suite_create("I-samples");
         TCase *tcase = tcase_create("I");
-        SRunner *runner;
-        int failed;
 
         tcase_set_timeout(tcase, 60 * harness_slowdown());
         tcase_add_test(tcase, test_I1_replaced);
@@ -524,10 +523,5 @@ int main(void) {
         tcase_add_test(tcase, test_A14_sample_and_ring);
         tcase_add_test(tcase, test_A14_smallest_sample);
         suite_add_tcase(suite, tcase);
-        runner = srunner_create(suite);
-        srunner_set_tap(runner, "-");
-        srunner_run_all(runner, CK_SILENT);
-        failed = srunner_ntests_failed(runner);
-        srunner_free(runner);
-        return failed ? 1 : 0;
+        return run_suite(suite);
 }

@@ -5,6 +5,7 @@
  * are drawn for the test. */
 
 #include "base/clock.h"
+#include "tests/support/run.h"
 #include "tests/system/raw.h"
 #include "tests/system/reader.h"
 
@@ -177,18 +178,11 @@ END_TEST
 int main(void) {
         Suite *suite = suite_create("I-sources");
         TCase *tcase = tcase_create("I");
-        SRunner *runner;
-        int failed;
 
         tcase_set_timeout(tcase, 60 * harness_slowdown());
         tcase_add_test(tcase, test_bad_sample_ends_every_job_of_the_stream);
         tcase_add_test(tcase, test_folder_that_comes_later);
         tcase_add_test(tcase, test_one_scan_for_many_jobs);
         suite_add_tcase(suite, tcase);
-        runner = srunner_create(suite);
-        srunner_set_tap(runner, "-");
-        srunner_run_all(runner, CK_SILENT);
-        failed = srunner_ntests_failed(runner);
-        srunner_free(runner);
-        return failed ? 1 : 0;
+        return run_suite(suite);
 }

@@ -10,6 +10,7 @@
  * A sanitizer keeps freed memory aside to catch late uses, which is growth: there the epochs are read and
  * nothing is weighed. */
 
+#include "tests/support/run.h"
 #include "tests/system/reader.h"
 #include "tests/system/rings.h"
 
@@ -239,12 +240,5 @@ static Suite *make_suite(void) {
 }
 
 int main(void) {
-        SRunner *runner = srunner_create(make_suite());
-        int failed;
-
-        srunner_set_tap(runner, "-");
-        srunner_run_all(runner, CK_SILENT);
-        failed = srunner_ntests_failed(runner);
-        srunner_free(runner);
-        return failed ? 1 : 0;
+        return run_suite(make_suite());
 }

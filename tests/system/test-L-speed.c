@@ -8,6 +8,7 @@
  * bound is given three tries; what is wrong in the daemon is wrong in each of them. */
 
 #include "base/clock.h"
+#include "tests/support/run.h"
 #include "tests/system/reader.h"
 
 #include <errno.h>
@@ -354,8 +355,6 @@ static void add_group_test(Suite *suite, const char *name, const TTest *test) {
 int main(void) {
         Suite *suite = suite_create("L-speed");
         TCase *tcase = tcase_create("L");
-        SRunner *runner;
-        int failed;
 
         program_pid = getpid();
         tcase_set_timeout(tcase, 60 * harness_slowdown());
@@ -368,10 +367,5 @@ int main(void) {
         add_group_test(suite, "L7 cpuset", test_L7_cpuset_of_one_cpu);
         add_group_test(suite, "L7 quota", test_L7_quota_of_one_cpu);
         add_group_test(suite, "L7 more quota", test_L7_quota_of_one_and_a_half);
-        runner = srunner_create(suite);
-        srunner_set_tap(runner, "-");
-        srunner_run_all(runner, CK_SILENT);
-        failed = srunner_ntests_failed(runner);
-        srunner_free(runner);
-        return failed ? 1 : 0;
+        return run_suite(suite);
 }

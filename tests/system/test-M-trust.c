@@ -5,6 +5,7 @@
  * overflows, nothing to write to. What a peer may say that breaks the protocol is in test-M-wire.c. */
 
 #include "base/clock.h"
+#include "tests/support/run.h"
 #include "tests/system/raw.h"
 #include "tests/system/reader.h"
 
@@ -437,8 +438,6 @@ END_TEST
 int main(void) {
         Suite *suite = suite_create("M-trust");
         TCase *tcase = tcase_create("M");
-        SRunner *runner;
-        int failed;
 
         tcase_set_timeout(tcase, 60 * harness_slowdown());
         tcase_add_test(tcase, test_M1_no_network_sockets);
@@ -448,10 +447,5 @@ int main(void) {
         tcase_add_test(tcase, test_M5_numbers_in_the_configuration);
         tcase_add_test(tcase, test_M6_client_maps_for_writing);
         suite_add_tcase(suite, tcase);
-        runner = srunner_create(suite);
-        srunner_set_tap(runner, "-");
-        srunner_run_all(runner, CK_SILENT);
-        failed = srunner_ntests_failed(runner);
-        srunner_free(runner);
-        return failed ? 1 : 0;
+        return run_suite(suite);
 }

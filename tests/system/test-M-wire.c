@@ -8,6 +8,7 @@
  * rows. */
 
 #include "base/clock.h"
+#include "tests/support/run.h"
 #include "tests/system/raw.h"
 #include "tests/system/reader.h"
 
@@ -385,8 +386,6 @@ END_TEST
 int main(void) {
         Suite *suite = suite_create("M-wire");
         TCase *tcase = tcase_create("M");
-        SRunner *runner;
-        int failed;
 
         tcase_set_timeout(tcase, 60 * harness_slowdown());
         tcase_add_test(tcase, test_M5_numbers_on_the_wire);
@@ -398,10 +397,5 @@ int main(void) {
         tcase_add_test(tcase, test_B8_half_open_connections);
         tcase_add_test(tcase, test_another_version);
         suite_add_tcase(suite, tcase);
-        runner = srunner_create(suite);
-        srunner_set_tap(runner, "-");
-        srunner_run_all(runner, CK_SILENT);
-        failed = srunner_ntests_failed(runner);
-        srunner_free(runner);
-        return failed ? 1 : 0;
+        return run_suite(suite);
 }

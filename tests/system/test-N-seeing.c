@@ -9,6 +9,7 @@
  * time is over, or the sentence is what it must be. */
 
 #include "base/clock.h"
+#include "tests/support/run.h"
 #include "tests/system/reader.h"
 
 #include <pthread.h>
@@ -542,12 +543,5 @@ static Suite *make_suite(void) {
 }
 
 int main(void) {
-        SRunner *runner = srunner_create(make_suite());
-        int failed;
-
-        srunner_set_tap(runner, "-");
-        srunner_run_all(runner, CK_SILENT);
-        failed = srunner_ntests_failed(runner);
-        srunner_free(runner);
-        return failed ? 1 : 0;
+        return run_suite(make_suite());
 }

@@ -4,6 +4,7 @@
 /* One CPU budget for all pipelines. Sources sleep rather than count, so that what is measured is who may
  * work, not this machine. */
 
+#include "tests/support/run.h"
 #include "tests/system/readers.h"
 
 enum {
@@ -218,8 +219,6 @@ END_TEST
 int main(void) {
         Suite *suite = suite_create("system: one CPU budget");
         TCase *tcase = tcase_create("budget");
-        SRunner *runner;
-        int failed;
 
         tcase_set_timeout(tcase, 90 * harness_slowdown());
         tcase_add_test(tcase, two_pipelines_divide_two_cpus);
@@ -229,10 +228,5 @@ int main(void) {
         tcase_add_test(tcase, hung_samples_keep_their_places_only);
         tcase_add_test(tcase, own_workers_are_beside_the_budget);
         suite_add_tcase(suite, tcase);
-        runner = srunner_create(suite);
-        srunner_set_tap(runner, "-");
-        srunner_run_all(runner, CK_SILENT);
-        failed = srunner_ntests_failed(runner);
-        srunner_free(runner);
-        return failed ? EXIT_FAILURE : EXIT_SUCCESS;
+        return run_suite(suite);
 }

@@ -16,6 +16,7 @@
  * standard error. The random numbers come from $PINFEED_TEST_SEED if that is set, and are printed. */
 
 #include "base/clock.h"
+#include "tests/support/run.h"
 #include "tests/system/reader.h"
 
 #include <signal.h>
@@ -551,16 +552,9 @@ END_TEST
 int main(void) {
         TCase *tcase = tcase_create("chaos");
         Suite *suite = suite_create("chaos");
-        SRunner *runner;
-        int failed;
 
         tcase_set_timeout(tcase, (double)(60 + 60 * minutes()) * harness_slowdown());
         tcase_add_loop_test(tcase, test_chaos, 0, 2);
         suite_add_tcase(suite, tcase);
-        runner = srunner_create(suite);
-        srunner_set_tap(runner, "-");
-        srunner_run_all(runner, CK_SILENT);
-        failed = srunner_ntests_failed(runner);
-        srunner_free(runner);
-        return failed ? 1 : 0;
+        return run_suite(suite);
 }

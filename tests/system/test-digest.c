@@ -5,6 +5,7 @@
  * has this very example), so its digest is that of the same rows asked for plainly. */
 
 #include "tests/support/harness.h"
+#include "tests/support/run.h"
 
 #include <check.h>
 #include <signal.h>
@@ -98,17 +99,10 @@ END_TEST
 int main(void) {
         Suite *suite = suite_create("system: digest");
         TCase *tcase = tcase_create("digest");
-        SRunner *runner;
-        int failed;
 
         tcase_set_timeout(tcase, 60 * harness_slowdown());
         tcase_add_test(tcase, test_digest_of_a_rank);
         tcase_add_test(tcase, test_digest_usage);
         suite_add_tcase(suite, tcase);
-        runner = srunner_create(suite);
-        srunner_set_tap(runner, "-");
-        srunner_run_all(runner, CK_SILENT);
-        failed = srunner_ntests_failed(runner);
-        srunner_free(runner);
-        return failed ? EXIT_FAILURE : EXIT_SUCCESS;
+        return run_suite(suite);
 }

@@ -15,6 +15,7 @@
 #include <strings.h>
 
 #include "tests/support/harness.h"
+#include "tests/support/run.h"
 
 enum {
         DIGEST_CHARACTERS = 64,
@@ -248,8 +249,6 @@ END_TEST
 int main(void) {
         Suite *suite = suite_create("system: images");
         TCase *tcase = tcase_create("images");
-        SRunner *runner;
-        int failed;
 
         tcase_set_timeout(tcase, 60 * harness_slowdown());
         tcase_add_test(tcase, test_digest_is_the_same_however_it_was_made);
@@ -257,10 +256,5 @@ int main(void) {
         tcase_add_test(tcase, test_inspect_odd_files);
         tcase_add_test(tcase, test_inspect_says_why_not);
         suite_add_tcase(suite, tcase);
-        runner = srunner_create(suite);
-        srunner_set_tap(runner, "-");
-        srunner_run_all(runner, CK_SILENT);
-        failed = srunner_ntests_failed(runner);
-        srunner_free(runner);
-        return failed ? EXIT_FAILURE : EXIT_SUCCESS;
+        return run_suite(suite);
 }

@@ -20,6 +20,7 @@
  */
 
 #include "base/clock.h"
+#include "tests/support/run.h"
 #include "tests/system/raw.h"
 #include "tests/system/reader.h"
 
@@ -939,16 +940,9 @@ END_TEST
 int main(void) {
         TCase *tcase = tcase_create("kill-matrix");
         Suite *suite = suite_create("kill-matrix");
-        SRunner *runner;
-        int failed;
 
         tcase_set_timeout(tcase, 60 * harness_slowdown());
         tcase_add_loop_test(tcase, test_kill_matrix, 0, BLOWS);
         suite_add_tcase(suite, tcase);
-        runner = srunner_create(suite);
-        srunner_set_tap(runner, "-");
-        srunner_run_all(runner, CK_SILENT);
-        failed = srunner_ntests_failed(runner);
-        srunner_free(runner);
-        return failed ? 1 : 0;
+        return run_suite(suite);
 }

@@ -4,6 +4,7 @@
 /* What the daemon does with positions, seen on the wire and without libpinfeed: SEEK and its answer,
  * lookahead, ranks and segments, and who may attach with which state. */
 
+#include "tests/support/run.h"
 #include "tests/system/raw.h"
 
 #include <signal.h>
@@ -561,8 +562,6 @@ END_TEST
 int main(void) {
         Suite *suite = suite_create("system: positions on the wire");
         TCase *tcase = tcase_create("positions");
-        SRunner *runner;
-        int failed;
 
         tcase_set_timeout(tcase, 60 * harness_slowdown());
         tcase_add_test(tcase, test_lookahead_0_gives_one_epoch);
@@ -579,10 +578,5 @@ int main(void) {
         tcase_add_test(tcase, test_credit);
         tcase_add_test(tcase, test_attach_with_a_state);
         suite_add_tcase(suite, tcase);
-        runner = srunner_create(suite);
-        srunner_set_tap(runner, "-");
-        srunner_run_all(runner, CK_SILENT);
-        failed = srunner_ntests_failed(runner);
-        srunner_free(runner);
-        return failed ? EXIT_FAILURE : EXIT_SUCCESS;
+        return run_suite(suite);
 }

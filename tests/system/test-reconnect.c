@@ -11,6 +11,7 @@
 #include "base/clock.h"
 #include "proto/position.h"
 #include "tests/support/harness.h"
+#include "tests/support/run.h"
 #include "tests/system/reader.h"
 
 #include <check.h>
@@ -226,16 +227,9 @@ END_TEST
 int main(void) {
         Suite *suite = suite_create("system: a daemon killed under its jobs");
         TCase *tcase = tcase_create("reconnect");
-        SRunner *runner;
-        int failed;
 
         tcase_set_timeout(tcase, 240 * harness_slowdown());
         tcase_add_test(tcase, test_reconnect_kills);
         suite_add_tcase(suite, tcase);
-        runner = srunner_create(suite);
-        srunner_set_tap(runner, "-");
-        srunner_run_all(runner, CK_SILENT);
-        failed = srunner_ntests_failed(runner);
-        srunner_free(runner);
-        return failed ? EXIT_FAILURE : EXIT_SUCCESS;
+        return run_suite(suite);
 }

@@ -3,6 +3,7 @@
 
 /* Pipelines that nobody needs: ring, workers and index go, and come back with the next job. */
 
+#include "tests/support/run.h"
 #include "tests/system/readers.h"
 #include "tests/system/rings.h"
 
@@ -163,8 +164,6 @@ END_TEST
 int main(void) {
         Suite *suite = suite_create("system: pipelines at rest");
         TCase *tcase = tcase_create("rest");
-        SRunner *runner;
-        int failed;
 
         tcase_set_timeout(tcase, 90 * harness_slowdown());
         tcase_add_test(tcase, an_idle_pipeline_lets_go);
@@ -175,10 +174,5 @@ int main(void) {
         tcase_add_test(tcase, a_pipeline_that_was_started_in_vain_lets_go);
         tcase_add_test(tcase, a_pipeline_stays_while_it_is_verified);
         suite_add_tcase(suite, tcase);
-        runner = srunner_create(suite);
-        srunner_set_tap(runner, "-");
-        srunner_run_all(runner, CK_SILENT);
-        failed = srunner_ntests_failed(runner);
-        srunner_free(runner);
-        return failed ? EXIT_FAILURE : EXIT_SUCCESS;
+        return run_suite(suite);
 }

@@ -3,6 +3,7 @@
 
 /* Numbers of workers that change under load, and what can be found out that way; rows whose costs differ. */
 
+#include "tests/support/run.h"
 #include "tests/system/readers.h"
 
 enum {
@@ -245,8 +246,6 @@ END_TEST
 int main(void) {
         Suite *suite = suite_create("system: numbers of workers");
         TCase *tcase = tcase_create("workers");
-        SRunner *runner;
-        int failed;
 
         tcase_set_timeout(tcase, 90 * harness_slowdown());
         tcase_add_test(tcase, workers_up_and_down_under_load);
@@ -257,10 +256,5 @@ int main(void) {
         tcase_add_test(tcase, test_I8_every_50th_sample_is_100_times_slower);
         tcase_add_test(tcase, test_L6_the_best_number_is_found_by_trying);
         suite_add_tcase(suite, tcase);
-        runner = srunner_create(suite);
-        srunner_set_tap(runner, "-");
-        srunner_run_all(runner, CK_SILENT);
-        failed = srunner_ntests_failed(runner);
-        srunner_free(runner);
-        return failed ? EXIT_FAILURE : EXIT_SUCCESS;
+        return run_suite(suite);
 }

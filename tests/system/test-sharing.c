@@ -7,6 +7,7 @@
  * machine that is busy with other things may cost some. */
 
 #include "base/clock.h"
+#include "tests/support/run.h"
 #include "tests/system/reader.h"
 
 #include <pthread.h>
@@ -346,13 +347,5 @@ static Suite *suite(void) {
 }
 
 int main(void) {
-        SRunner *runner = srunner_create(suite());
-        int failed;
-
-        setvbuf(stdout, NULL, _IOLBF, 0);
-        srunner_set_tap(runner, "-");
-        srunner_run_all(runner, CK_SILENT);
-        failed = srunner_ntests_failed(runner);
-        srunner_free(runner);
-        return failed ? EXIT_FAILURE : EXIT_SUCCESS;
+        return run_suite(suite());
 }

@@ -6,6 +6,7 @@
  * A condemned sample that has become good is made with `die_times`: it kills the three workers that condemn
  * it, and nobody after them. */
 
+#include "tests/support/run.h"
 #include "tests/system/follower.h"
 #include "tests/system/freezer.h"
 
@@ -661,8 +662,6 @@ END_TEST
 int main(void) {
         Suite *suite = suite_create("verify");
         TCase *tcase = tcase_create("verify");
-        SRunner *runner;
-        int failed;
 
         tcase_set_timeout(tcase, 60 * harness_slowdown());
         tcase_add_test(tcase, test_lists_damaged_files);
@@ -684,10 +683,5 @@ int main(void) {
         tcase_add_test(tcase, test_does_not_wait_for_the_undead);
         tcase_add_test(tcase, test_jobs_go_on);
         suite_add_tcase(suite, tcase);
-        runner = srunner_create(suite);
-        srunner_set_tap(runner, "-");
-        srunner_run_all(runner, CK_SILENT);
-        failed = srunner_ntests_failed(runner);
-        srunner_free(runner);
-        return failed ? 1 : 0;
+        return run_suite(suite);
 }

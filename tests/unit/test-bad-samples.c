@@ -11,6 +11,7 @@
 #include "proto/random.h"
 #include "tests/support/assembly.h"
 #include "tests/support/ramp.h"
+#include "tests/support/run.h"
 
 #include <errno.h>
 #include <limits.h>
@@ -360,12 +361,5 @@ static Suite *bad_samples_suite(void) {
 }
 
 int main(void) {
-        SRunner *runner = srunner_create(bad_samples_suite());
-        int failed;
-
-        srunner_set_tap(runner, "-");
-        srunner_run_all(runner, CK_SILENT);
-        failed = srunner_ntests_failed(runner);
-        srunner_free(runner);
-        return failed > 0;
+        return run_suite(bad_samples_suite());
 }

@@ -12,6 +12,7 @@
 #include "base/program.h"
 #include "base/shm.h"
 #include "base/utf8.h"
+#include "tests/support/run.h"
 
 #include <check.h>
 #include <dirent.h>
@@ -435,12 +436,5 @@ static Suite *base_suite(void) {
 }
 
 int main(void) {
-        SRunner *runner = srunner_create(base_suite());
-        int failed;
-
-        srunner_set_tap(runner, "-");
-        srunner_run_all(runner, CK_SILENT);
-        failed = srunner_ntests_failed(runner);
-        srunner_free(runner);
-        return failed != 0;
+        return run_suite(base_suite());
 }

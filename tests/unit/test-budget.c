@@ -6,6 +6,7 @@
  * which waits for batches of so many chunks. */
 
 #include "daemon/budget.h"
+#include "tests/support/run.h"
 
 #include <check.h>
 #include <stdlib.h>
@@ -298,8 +299,6 @@ END_TEST
 int main(void) {
         Suite *suite = suite_create("budget");
         TCase *tcase = tcase_create("budget");
-        SRunner *runner;
-        int failed;
 
         tcase_set_timeout(tcase, 60);
         tcase_add_test(tcase, one_pipeline_gets_all_and_is_not_compared);
@@ -311,10 +310,5 @@ int main(void) {
         tcase_add_test(tcase, who_joins_with_too_many_begins_nothing);
         tcase_add_test(tcase, no_place_is_lost_and_nobody_starves);
         suite_add_tcase(suite, tcase);
-        runner = srunner_create(suite);
-        srunner_set_tap(runner, "-");
-        srunner_run_all(runner, CK_SILENT);
-        failed = srunner_ntests_failed(runner);
-        srunner_free(runner);
-        return failed ? EXIT_FAILURE : EXIT_SUCCESS;
+        return run_suite(suite);
 }

@@ -7,6 +7,7 @@
 
 #include "daemon/check.h"
 #include "daemon/config-keys.h"
+#include "tests/support/run.h"
 
 #include <errno.h>
 #include <limits.h>
@@ -210,8 +211,6 @@ END_TEST
 int main(void) {
         Suite *suite = suite_create("check");
         TCase *tests = tcase_create("check");
-        SRunner *runner = srunner_create(suite);
-        int failed;
 
         suite_add_tcase(suite, tests);
         tcase_add_test(tests, test_check_prints);
@@ -220,9 +219,5 @@ int main(void) {
         tcase_add_test(tests, test_check_warns);
         tcase_add_test(tests, test_check_prints_errors);
         tcase_add_test(tests, test_every_key_is_documented);
-        srunner_set_tap(runner, "-");
-        srunner_run_all(runner, CK_SILENT);
-        failed = srunner_ntests_failed(runner);
-        srunner_free(runner);
-        return failed ? EXIT_FAILURE : EXIT_SUCCESS;
+        return run_suite(suite);
 }

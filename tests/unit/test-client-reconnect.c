@@ -7,6 +7,7 @@
 #include "base/clock.h"
 #include "client/pinfeed.h"
 #include "tests/support/fake-daemon.h"
+#include "tests/support/run.h"
 
 #include <check.h>
 #include <errno.h>
@@ -552,15 +553,10 @@ static Suite *suite(void) {
 }
 
 int main(void) {
-        SRunner *runner;
         int failed;
 
         fake_make_directory();
-        runner = srunner_create(suite());
-        srunner_set_tap(runner, "-");
-        srunner_run_all(runner, CK_SILENT);
-        failed = srunner_ntests_failed(runner);
-        srunner_free(runner);
+        failed = run_suite(suite());
         rmdir(fake_directory);
-        return failed > 0;
+        return failed;
 }

@@ -6,6 +6,7 @@
  * first of pinfeed; a change of one is meant to be seen here.
  */
 
+#include "tests/support/run.h"
 #include "tests/unit/config-file.h"
 
 #include <errno.h>
@@ -429,8 +430,6 @@ END_TEST
 int main(void) {
         Suite *suite = suite_create("config-refused");
         TCase *tests = tcase_create("config-refused");
-        SRunner *runner = srunner_create(suite);
-        int failed;
 
         suite_add_tcase(suite, tests);
         tcase_add_loop_test(tests, test_bad, 0, sizeof(bad) / sizeof(*bad));
@@ -438,9 +437,5 @@ int main(void) {
         tcase_add_test(tests, test_bounds_of_a_file);
         tcase_add_test(tests, test_no_file);
         tcase_add_test(tests, test_number_of_pipelines);
-        srunner_set_tap(runner, "-");
-        srunner_run_all(runner, CK_SILENT);
-        failed = srunner_ntests_failed(runner);
-        srunner_free(runner);
-        return failed ? EXIT_FAILURE : EXIT_SUCCESS;
+        return run_suite(suite);
 }

@@ -6,6 +6,7 @@
  * does more than be refused.
  */
 
+#include "tests/support/run.h"
 #include "tests/unit/config-file.h"
 
 START_TEST(test_defaults) {
@@ -303,8 +304,6 @@ END_TEST
 int main(void) {
         Suite *suite = suite_create("config");
         TCase *tests = tcase_create("config");
-        SRunner *runner = srunner_create(suite);
-        int failed;
 
         suite_add_tcase(suite, tests);
         tcase_set_timeout(tests, 120);
@@ -318,9 +317,5 @@ int main(void) {
         tcase_add_test(tests, test_prefixes);
         tcase_add_test(tests, test_mutations);
         tcase_add_test(tests, test_deletions);
-        srunner_set_tap(runner, "-");
-        srunner_run_all(runner, CK_SILENT);
-        failed = srunner_ntests_failed(runner);
-        srunner_free(runner);
-        return failed ? EXIT_FAILURE : EXIT_SUCCESS;
+        return run_suite(suite);
 }

@@ -6,6 +6,7 @@
  * number if the one thing it is about were overlooked. */
 
 #include "base/cpu.h"
+#include "tests/support/run.h"
 
 #include <check.h>
 #include <sched.h>
@@ -182,12 +183,5 @@ static Suite *cpu_suite(void) {
 }
 
 int main(void) {
-        SRunner *runner = srunner_create(cpu_suite());
-        int failed;
-
-        srunner_set_tap(runner, "-");
-        srunner_run_all(runner, CK_SILENT);
-        failed = srunner_ntests_failed(runner);
-        srunner_free(runner);
-        return failed != 0;
+        return run_suite(cpu_suite());
 }

@@ -9,6 +9,7 @@
 #include "base/clock.h"
 #include "daemon/diagnosis.h"
 #include "daemon/recent.h"
+#include "tests/support/run.h"
 
 #include <check.h>
 #include <stdio.h>
@@ -393,16 +394,10 @@ END_TEST
 int main(void) {
         Suite *suite = suite_create("diagnosis");
         TCase *tests = tcase_create("diagnosis");
-        SRunner *runner = srunner_create(suite);
-        int failed;
 
         suite_add_tcase(suite, tests);
         tcase_add_loop_test(tests, test_situations, 0, sizeof(situations) / sizeof(situations[0]));
         tcase_add_test(tests, test_longest_texts);
         tcase_add_test(tests, test_recent);
-        srunner_set_tap(runner, "-");
-        srunner_run_all(runner, CK_SILENT);
-        failed = srunner_ntests_failed(runner);
-        srunner_free(runner);
-        return failed ? EXIT_FAILURE : EXIT_SUCCESS;
+        return run_suite(suite);
 }

@@ -8,6 +8,7 @@
  * and the table that follows: a line for each step, with a cell for each rank. */
 
 #include "proto/position.h"
+#include "tests/support/run.h"
 
 #include <check.h>
 #include <inttypes.h>
@@ -143,14 +144,8 @@ END_TEST
 int main(void) {
         Suite *suite = suite_create("docs");
         TCase *tests = tcase_create("docs");
-        SRunner *runner = srunner_create(suite);
-        int failed;
 
         suite_add_tcase(suite, tests);
         tcase_add_test(tests, test_order);
-        srunner_set_tap(runner, "-");
-        srunner_run_all(runner, CK_SILENT);
-        failed = srunner_ntests_failed(runner);
-        srunner_free(runner);
-        return failed ? EXIT_FAILURE : EXIT_SUCCESS;
+        return run_suite(suite);
 }

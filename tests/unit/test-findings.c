@@ -6,6 +6,7 @@
 #include "base/cleanup.h"
 #include "daemon/findings.h"
 #include "daemon/verdicts.h"
+#include "tests/support/run.h"
 
 #include <check.h>
 #include <stdio.h>
@@ -87,16 +88,9 @@ END_TEST
 int main(void) {
         Suite *suite = suite_create("findings");
         TCase *tests = tcase_create("findings");
-        SRunner *runner;
-        int failed;
 
         tcase_add_test(tests, test_condemned);
         tcase_add_test(tests, test_lists_the_lowest);
         suite_add_tcase(suite, tests);
-        runner = srunner_create(suite);
-        srunner_set_tap(runner, "-");
-        srunner_run_all(runner, CK_SILENT);
-        failed = srunner_ntests_failed(runner);
-        srunner_free(runner);
-        return failed ? 1 : 0;
+        return run_suite(suite);
 }

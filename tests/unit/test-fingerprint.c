@@ -9,6 +9,7 @@
 #include "base/fault.h"
 #include "proto/bits.h"
 #include "proto/recipe.h"
+#include "tests/support/run.h"
 
 #include <check.h>
 #include <errno.h>
@@ -212,8 +213,6 @@ END_TEST
 int main(void) {
         Suite *suite = suite_create("fingerprint");
         TCase *tests = tcase_create("fingerprint");
-        SRunner *runner;
-        int failed;
 
         tcase_add_test(tests, test_fixed);
         tcase_add_test(tests, test_parts);
@@ -222,10 +221,5 @@ int main(void) {
         tcase_add_test(tests, test_what_is_no_fingerprint);
         tcase_add_test(tests, test_longest);
         suite_add_tcase(suite, tests);
-        runner = srunner_create(suite);
-        srunner_set_tap(runner, "-");
-        srunner_run_all(runner, CK_SILENT);
-        failed = srunner_ntests_failed(runner);
-        srunner_free(runner);
-        return failed ? EXIT_FAILURE : EXIT_SUCCESS;
+        return run_suite(suite);
 }

@@ -17,6 +17,7 @@
 #include "daemon/worker/image.h"
 #include "daemon/worker/inspect.h"
 #include "daemon/worker/kernels/kernels.h"
+#include "tests/support/run.h"
 
 #include <check.h>
 #include <dirent.h>
@@ -759,8 +760,6 @@ int main(void) {
         Suite *suite = suite_create("images");
         TCase *jpeg = tcase_create("jpeg"), *inspection = tcase_create("inspection"),
               *data = tcase_create("data");
-        SRunner *runner = srunner_create(suite);
-        int failed;
 
         tcase_add_test(jpeg, test_colour_jpegs);
         tcase_add_test(jpeg, test_gray_is_repeated);
@@ -787,10 +786,5 @@ int main(void) {
         suite_add_tcase(suite, jpeg);
         suite_add_tcase(suite, inspection);
         suite_add_tcase(suite, data);
-
-        srunner_set_tap(runner, "-");
-        srunner_run_all(runner, CK_ENV);
-        failed = srunner_ntests_failed(runner);
-        srunner_free(runner);
-        return failed == 0 ? EXIT_SUCCESS : EXIT_FAILURE;
+        return run_suite(suite);
 }

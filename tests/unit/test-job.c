@@ -12,6 +12,7 @@
 #include "base/seqpacket.h"
 #include "daemon/listener.h"
 #include "daemon/quota.h"
+#include "tests/support/run.h"
 
 #include <check.h>
 #include <errno.h>
@@ -542,8 +543,6 @@ int main(void) {
         Suite *suite = suite_create("job");
         TCase *plain = tcase_create("quota"), *peer = tcase_create("peer"), *job = tcase_create("job"),
               *seek = tcase_create("seek");
-        SRunner *runner;
-        int failed;
 
         tcase_add_test(plain, test_connections_are_counted);
         tcase_add_test(plain, test_turns);
@@ -564,10 +563,5 @@ int main(void) {
         suite_add_tcase(suite, peer);
         suite_add_tcase(suite, job);
         suite_add_tcase(suite, seek);
-        runner = srunner_create(suite);
-        srunner_set_tap(runner, "-");
-        srunner_run_all(runner, CK_SILENT);
-        failed = srunner_ntests_failed(runner);
-        srunner_free(runner);
-        return failed == 0 ? 0 : 1;
+        return run_suite(suite);
 }

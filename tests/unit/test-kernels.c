@@ -9,6 +9,7 @@
  */
 
 #include "daemon/worker/kernels/kernels.h"
+#include "tests/support/run.h"
 
 #include <check.h>
 #include <math.h>
@@ -553,8 +554,6 @@ int main(void) {
         Suite *suite = suite_create("kernels");
         TCase *resize = tcase_create("resize"), *convert = tcase_create("convert"),
               *sets = tcase_create("sets");
-        SRunner *runner = srunner_create(suite);
-        int failed;
 
         tcase_add_test(resize, test_resize_gives_pillows_bits);
         tcase_add_test(resize, test_resize_follows_the_definition);
@@ -571,10 +570,5 @@ int main(void) {
         suite_add_tcase(suite, resize);
         suite_add_tcase(suite, convert);
         suite_add_tcase(suite, sets);
-
-        srunner_set_tap(runner, "-");
-        srunner_run_all(runner, CK_ENV);
-        failed = srunner_ntests_failed(runner);
-        srunner_free(runner);
-        return failed == 0 ? EXIT_SUCCESS : EXIT_FAILURE;
+        return run_suite(suite);
 }

@@ -6,6 +6,7 @@
 #include "proto/keys.h"
 
 #include "base/fault.h"
+#include "tests/support/run.h"
 
 #include <check.h>
 #include <errno.h>
@@ -234,8 +235,6 @@ END_TEST
 int main(void) {
         Suite *suite = suite_create("keys");
         TCase *tests = tcase_create("keys");
-        SRunner *runner = srunner_create(suite);
-        int failed;
 
         suite_add_tcase(suite, tests);
         tcase_add_test(tests, test_keys_defaults);
@@ -243,9 +242,5 @@ int main(void) {
         tcase_add_test(tests, test_keys_refused);
         tcase_add_test(tests, test_keys_long_value);
         tcase_add_test(tests, test_keys_lossless);
-        srunner_set_tap(runner, "-");
-        srunner_run_all(runner, CK_SILENT);
-        failed = srunner_ntests_failed(runner);
-        srunner_free(runner);
-        return failed ? EXIT_FAILURE : EXIT_SUCCESS;
+        return run_suite(suite);
 }

@@ -9,6 +9,7 @@
 #include "base/cleanup.h"
 #include "base/fault.h"
 #include "daemon/ledger.h"
+#include "tests/support/run.h"
 
 #include <check.h>
 #include <errno.h>
@@ -144,8 +145,6 @@ END_TEST
 int main(void) {
         Suite *suite = suite_create("ledger");
         TCase *tests = tcase_create("ledger");
-        SRunner *runner = srunner_create(suite);
-        int failed;
 
         suite_add_tcase(suite, tests);
         tcase_set_timeout(tests, 60);
@@ -155,9 +154,5 @@ int main(void) {
         tcase_add_test(tests, test_bound);
         tcase_add_test(tests, test_judge);
         tcase_add_test(tests, test_judge_says);
-        srunner_set_tap(runner, "-");
-        srunner_run_all(runner, CK_SILENT);
-        failed = srunner_ntests_failed(runner);
-        srunner_free(runner);
-        return failed ? EXIT_FAILURE : EXIT_SUCCESS;
+        return run_suite(suite);
 }

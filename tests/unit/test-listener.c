@@ -10,6 +10,7 @@
 #include "base/fd.h"
 #include "base/seqpacket.h"
 #include "proto/message.h"
+#include "tests/support/run.h"
 
 #include <check.h>
 #include <errno.h>
@@ -209,8 +210,6 @@ END_TEST
 int main(void) {
         Suite *suite = suite_create("listener");
         TCase *test_case = tcase_create("listener");
-        SRunner *runner;
-        int failed;
 
         tcase_add_checked_fixture(test_case, make_directory, remove_directory);
         tcase_add_test(test_case, test_lock_is_one_per_directory);
@@ -222,10 +221,5 @@ int main(void) {
         tcase_add_test(test_case, test_accept_without_descriptors);
         tcase_add_test(test_case, test_peer_is_ourselves);
         suite_add_tcase(suite, test_case);
-        runner = srunner_create(suite);
-        srunner_set_tap(runner, "-");
-        srunner_run_all(runner, CK_SILENT);
-        failed = srunner_ntests_failed(runner);
-        srunner_free(runner);
-        return failed == 0 ? 0 : 1;
+        return run_suite(suite);
 }

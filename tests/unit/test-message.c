@@ -11,6 +11,7 @@
 #include "base/fd.h"
 #include "base/seqpacket.h"
 #include "proto/message.h"
+#include "tests/support/run.h"
 
 #include <check.h>
 #include <errno.h>
@@ -570,12 +571,5 @@ static Suite *message_suite(void) {
 }
 
 int main(void) {
-        SRunner *runner = srunner_create(message_suite());
-        int failed;
-
-        srunner_set_tap(runner, "-");
-        srunner_run_all(runner, CK_SILENT);
-        failed = srunner_ntests_failed(runner);
-        srunner_free(runner);
-        return failed != 0;
+        return run_suite(message_suite());
 }

@@ -6,6 +6,7 @@
  * perfect shuffle would exceed with the probability FALSE_ALARM, had the seeds been drawn anew. */
 
 #include "proto/order.h"
+#include "tests/support/run.h"
 
 #include <check.h>
 #include <math.h>
@@ -307,8 +308,6 @@ END_TEST
 int main(void) {
         Suite *suite = suite_create("order");
         TCase *tests = tcase_create("order");
-        SRunner *runner = srunner_create(suite);
-        int failed;
 
         suite_add_tcase(suite, tests);
         tcase_set_timeout(tests, 120);
@@ -321,9 +320,5 @@ int main(void) {
         tcase_add_test(tests, test_neighbours);
         tcase_add_test(tests, test_keys_differ);
         tcase_add_test(tests, test_pinned);
-        srunner_set_tap(runner, "-");
-        srunner_run_all(runner, CK_SILENT);
-        failed = srunner_ntests_failed(runner);
-        srunner_free(runner);
-        return failed ? EXIT_FAILURE : EXIT_SUCCESS;
+        return run_suite(suite);
 }

@@ -13,6 +13,7 @@
 #include "daemon/pool.h"
 #include "daemon/worker/progress.h"
 #include "proto/worker-page.h"
+#include "tests/support/run.h"
 
 #include <check.h>
 #include <limits.h>
@@ -506,15 +507,7 @@ static Suite *pool_suite(void) {
 }
 
 int main(int argc, char **argv) {
-        SRunner *runner;
-        int failed;
-
         if (argc > 1 && !strcmp(argv[1], "--daemon"))
                 play(getenv(SCRIPT));
-        runner = srunner_create(pool_suite());
-        srunner_set_tap(runner, "-");
-        srunner_run_all(runner, CK_SILENT);
-        failed = srunner_ntests_failed(runner);
-        srunner_free(runner);
-        return failed ? 1 : 0;
+        return run_suite(pool_suite());
 }

@@ -7,6 +7,7 @@
 #include "proto/position.h"
 
 #include "base/fault.h"
+#include "tests/support/run.h"
 
 #include <check.h>
 #include <errno.h>
@@ -403,8 +404,6 @@ END_TEST
 int main(void) {
         Suite *suite = suite_create("position");
         TCase *tests = tcase_create("position");
-        SRunner *runner = srunner_create(suite);
-        int failed;
 
         suite_add_tcase(suite, tests);
         tcase_set_timeout(tests, 120);
@@ -416,9 +415,5 @@ int main(void) {
         tcase_add_test(tests, test_segments);
         tcase_add_test(tests, test_refused);
         tcase_add_test(tests, test_drop_refused);
-        srunner_set_tap(runner, "-");
-        srunner_run_all(runner, CK_SILENT);
-        failed = srunner_ntests_failed(runner);
-        srunner_free(runner);
-        return failed ? EXIT_FAILURE : EXIT_SUCCESS;
+        return run_suite(suite);
 }

@@ -6,6 +6,7 @@
  * part of the bits. */
 
 #include "proto/random.h"
+#include "tests/support/run.h"
 
 #include <check.h>
 #include <math.h>
@@ -265,8 +266,6 @@ END_TEST
 int main(void) {
         Suite *suite = suite_create("random");
         TCase *tests = tcase_create("random");
-        SRunner *runner = srunner_create(suite);
-        int failed;
 
         suite_add_tcase(suite, tests);
         tcase_set_timeout(tests, 120);
@@ -279,9 +278,5 @@ int main(void) {
         tcase_add_test(tests, test_exp_log_error);
         tcase_add_test(tests, test_exp_log_special);
         tcase_add_test(tests, test_exp_log_pinned);
-        srunner_set_tap(runner, "-");
-        srunner_run_all(runner, CK_SILENT);
-        failed = srunner_ntests_failed(runner);
-        srunner_free(runner);
-        return failed ? EXIT_FAILURE : EXIT_SUCCESS;
+        return run_suite(suite);
 }

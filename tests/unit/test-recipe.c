@@ -7,6 +7,7 @@
 #include "proto/recipe.h"
 
 #include "base/fault.h"
+#include "tests/support/run.h"
 
 #include <check.h>
 #include <errno.h>
@@ -391,8 +392,6 @@ END_TEST
 int main(void) {
         Suite *suite = suite_create("recipe");
         TCase *tests = tcase_create("recipe");
-        SRunner *runner = srunner_create(suite);
-        int failed;
 
         suite_add_tcase(suite, tests);
         tcase_add_test(tests, test_tables);
@@ -403,9 +402,5 @@ int main(void) {
         tcase_add_test(tests, test_recipe_refused);
         tcase_add_test(tests, test_recipe_accepted);
         tcase_add_test(tests, test_recipe_mutated);
-        srunner_set_tap(runner, "-");
-        srunner_run_all(runner, CK_SILENT);
-        failed = srunner_ntests_failed(runner);
-        srunner_free(runner);
-        return failed ? EXIT_FAILURE : EXIT_SUCCESS;
+        return run_suite(suite);
 }

@@ -6,6 +6,7 @@
 #include "tests/unit/config-file.h"
 
 #include "daemon/ring.h"
+#include "tests/support/run.h"
 
 #include <errno.h>
 #include <fcntl.h>
@@ -95,17 +96,10 @@ END_TEST
 int main(void) {
         Suite *suite = suite_create("ring");
         TCase *test_case = tcase_create("ring");
-        SRunner *runner;
-        int failed;
 
         tcase_add_test(test_case, test_reserve_in_steps);
         tcase_add_test(test_case, test_jobs_cannot_write);
         tcase_add_loop_test(test_case, test_too_large, 0, 3);
         suite_add_tcase(suite, test_case);
-        runner = srunner_create(suite);
-        srunner_set_tap(runner, "-");
-        srunner_run_all(runner, CK_SILENT);
-        failed = srunner_ntests_failed(runner);
-        srunner_free(runner);
-        return failed == 0 ? 0 : 1;
+        return run_suite(suite);
 }

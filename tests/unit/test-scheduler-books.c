@@ -7,6 +7,7 @@
  */
 
 #include "daemon/scheduler-internal.h"
+#include "tests/support/run.h"
 
 #include <check.h>
 #include <stdlib.h>
@@ -267,8 +268,6 @@ END_TEST
 int main(void) {
         Suite *suite = suite_create("scheduler-books");
         TCase *tests = tcase_create("scheduler-books");
-        SRunner *runner = srunner_create(suite);
-        int failed;
 
         suite_add_tcase(suite, tests);
         tcase_add_checked_fixture(tests, begin, end);
@@ -279,9 +278,5 @@ int main(void) {
         tcase_add_test(tests, test_streams_are_forgotten);
         tcase_add_test(tests, test_company);
         tcase_add_test(tests, test_holders);
-        srunner_set_tap(runner, "-");
-        srunner_run_all(runner, CK_SILENT);
-        failed = srunner_ntests_failed(runner);
-        srunner_free(runner);
-        return failed ? EXIT_FAILURE : EXIT_SUCCESS;
+        return run_suite(suite);
 }

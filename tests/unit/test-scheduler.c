@@ -9,6 +9,7 @@
 #include "base/clock.h"
 #include "base/fault.h"
 #include "daemon/scheduler-internal.h"
+#include "tests/support/run.h"
 #include "tests/unit/scheduler-model.h"
 #include "tests/unit/scheduler-simulation.h"
 
@@ -971,13 +972,5 @@ static Suite *suite(void) {
 }
 
 int main(void) {
-        SRunner *runner = srunner_create(suite());
-        int failed;
-
-        setvbuf(stdout, NULL, _IOLBF, 0);
-        srunner_set_tap(runner, "-");
-        srunner_run_all(runner, CK_SILENT);
-        failed = srunner_ntests_failed(runner);
-        srunner_free(runner);
-        return failed ? EXIT_FAILURE : EXIT_SUCCESS;
+        return run_suite(suite());
 }

@@ -13,6 +13,7 @@
 #include "proto/index.h"
 #include "proto/runtime.h"
 #include "proto/schema.h"
+#include "tests/support/run.h"
 
 #include <check.h>
 #include <errno.h>
@@ -518,12 +519,5 @@ static Suite *schema_suite(void) {
 }
 
 int main(void) {
-        SRunner *runner = srunner_create(schema_suite());
-        int failed;
-
-        srunner_set_tap(runner, "-");
-        srunner_run_all(runner, CK_SILENT);
-        failed = srunner_ntests_failed(runner);
-        srunner_free(runner);
-        return failed != 0;
+        return run_suite(schema_suite());
 }

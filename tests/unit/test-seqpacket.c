@@ -7,6 +7,7 @@
 #include "base/cleanup.h"
 #include "base/fd.h"
 #include "base/seqpacket.h"
+#include "tests/support/run.h"
 
 #include <check.h>
 #include <errno.h>
@@ -316,12 +317,5 @@ static Suite *seqpacket_suite(void) {
 }
 
 int main(void) {
-        SRunner *runner = srunner_create(seqpacket_suite());
-        int failed;
-
-        srunner_set_tap(runner, "-");
-        srunner_run_all(runner, CK_SILENT);
-        failed = srunner_ntests_failed(runner);
-        srunner_free(runner);
-        return failed != 0;
+        return run_suite(seqpacket_suite());
 }

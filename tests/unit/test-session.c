@@ -15,6 +15,7 @@
 #include "proto/worker-page.h"
 #include "tests/support/photos.h"
 #include "tests/support/ramp.h"
+#include "tests/support/run.h"
 
 #include <check.h>
 #include <errno.h>
@@ -712,12 +713,5 @@ static Suite *session_suite(void) {
 }
 
 int main(void) {
-        SRunner *runner = srunner_create(session_suite());
-        int failed;
-
-        srunner_set_tap(runner, "-");
-        srunner_run_all(runner, CK_SILENT);
-        failed = srunner_ntests_failed(runner);
-        srunner_free(runner);
-        return failed > 0;
+        return run_suite(session_suite());
 }

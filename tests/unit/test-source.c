@@ -9,6 +9,7 @@
 #include "base/cleanup.h"
 #include "base/fault.h"
 #include "tests/support/folder.h"
+#include "tests/support/run.h"
 
 #include <dirent.h>
 #include <errno.h>
@@ -260,12 +261,5 @@ static Suite *source_suite(void) {
 }
 
 int main(void) {
-        SRunner *runner = srunner_create(source_suite());
-        int failed;
-
-        srunner_set_tap(runner, "-");
-        srunner_run_all(runner, CK_SILENT);
-        failed = srunner_ntests_failed(runner);
-        srunner_free(runner);
-        return failed > 0;
+        return run_suite(source_suite());
 }

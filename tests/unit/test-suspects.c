@@ -7,6 +7,7 @@
  */
 
 #include "daemon/suspects.h"
+#include "tests/support/run.h"
 
 #include <check.h>
 #include <stdlib.h>
@@ -239,8 +240,6 @@ END_TEST
 int main(void) {
         Suite *suite = suite_create("suspects");
         TCase *tests = tcase_create("suspects");
-        SRunner *runner = srunner_create(suite);
-        int failed;
 
         suite_add_tcase(suite, tests);
         tcase_add_checked_fixture(tests, begin, NULL);
@@ -254,9 +253,5 @@ int main(void) {
         tcase_add_test(tests, test_remove_slot);
         tcase_add_test(tests, test_names);
         tcase_add_test(tests, test_random_life);
-        srunner_set_tap(runner, "-");
-        srunner_run_all(runner, CK_SILENT);
-        failed = srunner_ntests_failed(runner);
-        srunner_free(runner);
-        return failed ? EXIT_FAILURE : EXIT_SUCCESS;
+        return run_suite(suite);
 }

@@ -12,6 +12,7 @@
 #include "daemon/worker/kernels/kernels.h"
 #include "daemon/worker/transform.h"
 #include "daemon/worker/transforms/transforms.h"
+#include "tests/support/run.h"
 
 #include <check.h>
 #include <errno.h>
@@ -383,8 +384,6 @@ END_TEST
 int main(void) {
         Suite *suite = suite_create("transforms");
         TCase *tcase = tcase_create("transforms");
-        SRunner *runner = srunner_create(suite);
-        int failed;
 
         tcase_add_test(tcase, test_the_table_is_in_order);
         tcase_add_test(tcase, test_resize_finds_torchvisions_size);
@@ -402,10 +401,5 @@ int main(void) {
         tcase_add_test(tcase, test_image_reset_reuses_and_refuses);
         tcase_set_timeout(tcase, 60);
         suite_add_tcase(suite, tcase);
-
-        srunner_set_tap(runner, "-");
-        srunner_run_all(runner, CK_ENV);
-        failed = srunner_ntests_failed(runner);
-        srunner_free(runner);
-        return failed == 0 ? EXIT_SUCCESS : EXIT_FAILURE;
+        return run_suite(suite);
 }

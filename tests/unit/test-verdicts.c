@@ -12,6 +12,7 @@
 #include "base/fd.h"
 #include "daemon/verdicts.h"
 #include "proto/recipe.h"
+#include "tests/support/run.h"
 
 #include <check.h>
 #include <errno.h>
@@ -484,8 +485,6 @@ END_TEST
 int main(void) {
         Suite *suite = suite_create("verdicts");
         TCase *tests = tcase_create("verdicts");
-        SRunner *runner = srunner_create(suite);
-        int failed;
 
         suite_add_tcase(suite, tests);
         tcase_add_checked_fixture(tests, begin, end);
@@ -505,9 +504,5 @@ int main(void) {
         tcase_add_test(tests, test_directory_is_refused);
         tcase_add_test(tests, test_which_directory);
         tcase_add_test(tests, test_threads);
-        srunner_set_tap(runner, "-");
-        srunner_run_all(runner, CK_SILENT);
-        failed = srunner_ntests_failed(runner);
-        srunner_free(runner);
-        return failed ? EXIT_FAILURE : EXIT_SUCCESS;
+        return run_suite(suite);
 }

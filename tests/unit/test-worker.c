@@ -9,6 +9,7 @@
 #include "proto/order.h"
 #include "tests/support/assembly.h"
 #include "tests/support/ramp.h"
+#include "tests/support/run.h"
 
 #include <check.h>
 #include <errno.h>
@@ -276,12 +277,5 @@ static Suite *worker_suite(void) {
 }
 
 int main(void) {
-        SRunner *runner = srunner_create(worker_suite());
-        int failed;
-
-        srunner_set_tap(runner, "-");
-        srunner_run_all(runner, CK_SILENT);
-        failed = srunner_ntests_failed(runner);
-        srunner_free(runner);
-        return failed > 0;
+        return run_suite(worker_suite());
 }
