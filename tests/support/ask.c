@@ -143,6 +143,18 @@ double harness_status_number(struct harness *h, const char *path) {
         return number;
 }
 
+bool harness_no_job_is_there(struct harness *h, void *context) {
+        json_t *status = harness_status(h);
+        size_t n = json_array_size(json_object_get(status, "jobs"));
+
+        json_decref(status);
+        return n == 0;
+}
+
+void harness_expect_words(const char *text, const char *words) {
+        ck_assert_msg(strstr(text, words) != NULL, "no \"%s\" in: %s", words, text);
+}
+
 void harness_wait(struct harness *h, const char *what, harness_predicate predicate, void *context,
                   int timeout_ms) {
         uint64_t deadline = clock_ns() + (uint64_t)timeout_ms * (uint64_t)harness_slowdown() * NS_PER_MS;

@@ -93,6 +93,12 @@ typedef bool (*harness_predicate)(struct harness *harness, void *context);
 void harness_wait(struct harness *harness, const char *what, harness_predicate predicate, void *context,
                   int timeout_ms);
 
+/* A predicate: no job is attached or attaching. */
+bool harness_no_job_is_there(struct harness *harness, void *context);
+
+/* Asserts that `words` stand in `text`. */
+void harness_expect_words(const char *text, const char *words);
+
 /* Waits until the status member at `path` is at least `value`. */
 void harness_wait_number(struct harness *harness, const char *path, double value, int timeout_ms);
 

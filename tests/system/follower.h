@@ -21,10 +21,6 @@ enum {
         NOISE_MS = 500, /* of the machine; also a new worker's start, and from a hang to the recall */
 };
 
-static inline void expect_words(const char *text, const char *words) {
-        ck_assert_msg(strstr(text, words) != NULL, "no \"%s\" in: %s", words, text);
-}
-
 static inline void keep_state(struct harness *h) {
         char path[HARNESS_PATH_MAX];
 

@@ -10,10 +10,6 @@
 
 #include <errno.h>
 
-static void expect_words(const char *text, const char *words) {
-        ck_assert_msg(strstr(text, words) != NULL, "no \"%s\" in: %s", words, text);
-}
-
 /* ---- B2 ---- */
 
 enum {
@@ -56,8 +52,8 @@ static void expect_full(struct harness *h, size_t limit) {
 
         reader_expect_refusal(&attach, -EMFILE, text, sizeof(text));
         snprintf(number, sizeof(number), "its limit is %zu", limit);
-        expect_words(text, number);
-        expect_words(text, "ulimit -n");
+        harness_expect_words(text, number);
+        harness_expect_words(text, "ulimit -n");
 }
 
 START_TEST(test_B2_more_jobs_than_fit) {
@@ -164,13 +160,13 @@ START_TEST(test_connections_of_a_user) {
         for (size_t i = 0; i < CONNECTIONS_MAX - 1; i++)
                 fds[i] = raw_connect(h);
         reader_expect_refusal(&attach, -EMFILE, text, sizeof(text));
-        expect_words(text, "1024 connections");
+        harness_expect_words(text, "1024 connections");
         jobs_expect_no_stall(&reader, "1,024 connections");
         ck_assert(!raw_readable(fds[0], 0));
         ck_assert(raw_readable(fds[0], 2 * ATTACH_MS));
         ck_assert_int_eq(raw_expect_refused(fds[0], text, sizeof(text)), ETIMEDOUT);
         ck_assert_uint_ge((clock_ns() - begin) / NS_PER_MS, ATTACH_MS);
-        expect_words(text, "10 s");
+        harness_expect_words(text, "10 s");
         for (size_t i = 1; i < CONNECTIONS_MAX - 1; i++)
                 close(fds[i]);
         jobs_sleep(SETTLE_MS);

@@ -124,7 +124,7 @@ START_TEST(test_one_crashing_sample_of_many) {
                                           "    shuffle: true\n");
                 char *text = digest(h), *again;
 
-                expect_words(text, "  1 replaced\n10000 rows");
+                harness_expect_words(text, "  1 replaced\n10000 rows");
                 ck_assert_uint_eq(number_of(h, "worker_deaths"), DEATHS);
                 expect_condemned(h, 5000);
                 harness_stop(h, SIGTERM, 0);
@@ -158,8 +158,8 @@ START_TEST(test_C3_raise_ends_every_job) {
         for (int i = 0; i < 3; i++) {
                 const char *text = reader_expect_failure(&readers[i], clock_ns());
 
-                expect_words(text, "sample 100");
-                expect_words(text, "raises");
+                harness_expect_words(text, "sample 100");
+                harness_expect_words(text, "raises");
         }
         ck_assert(harness_log_contains(h, "sample 100"));
         ck_assert_uint_eq(number_of(h, "bad_samples"), 1);
@@ -176,7 +176,7 @@ static void expect_clean(const char *text) {
 
         ck_assert_ptr_nonnull(string);
         json_decref(string);
-        expect_words(text, "ugly");
+        harness_expect_words(text, "ugly");
         ck_assert_uint_lt(strlen(text), TEXT);
         for (const char *p = text; *p; p++)
                 ck_assert_msg((unsigned char)*p >= 0x20 && *p != 0x7f, "a control byte: %s", text);
@@ -189,7 +189,7 @@ START_TEST(test_C4_ugly_error_is_delivered) {
         const char *text = reader_expect_failure(&reader, clock_ns());
         json_t *status = harness_status(h);
 
-        expect_words(text, "sample 100");
+        harness_expect_words(text, "sample 100");
         expect_clean(text);
         expect_clean(json_string_value(harness_member(status, "pipelines/p/bad/0/text")));
         json_decref(status);
@@ -238,7 +238,7 @@ START_TEST(test_C7_worker_killed_from_outside) {
         ck_assert_ptr_nonnull(file);
         ck_assert_ptr_nonnull(fgets(disturbed, sizeof(disturbed), file));
         fclose(file);
-        expect_words(disturbed, "clean");
+        harness_expect_words(disturbed, "clean");
         harness_stop(h, SIGTERM, 0);
         write_config(h, SAMPLES, 1, "mode: ramp", "    shuffle: true\n");
         harness_start(h);
@@ -415,8 +415,8 @@ START_TEST(test_workers_that_die_at_once) {
         harness_start(h);
         for (int i = 0; i < 3; i++) {
                 reader_expect_refusal(&attach, -EIO, text, sizeof(text));
-                expect_words(text, "cannot start");
-                expect_words(text, "ended with exit status 3");
+                harness_expect_words(text, "cannot start");
+                harness_expect_words(text, "ended with exit status 3");
         }
         ck_assert_uint_le(starts(h), 3 * 4);
         set_broken(h, false);
@@ -448,8 +448,8 @@ START_TEST(test_workers_that_die_at_once_later) {
                 if (r > 0)
                         pinfeed_batch_release(batch);
         ck_assert_int_eq(r, -EIO);
-        expect_words(pinfeed_error(follower.reader.job), "cannot keep a worker alive");
-        expect_words(pinfeed_error(follower.reader.job), "exit status 3");
+        harness_expect_words(pinfeed_error(follower.reader.job), "cannot keep a worker alive");
+        harness_expect_words(pinfeed_error(follower.reader.job), "exit status 3");
         ck_assert_uint_le(starts(h) - before, 64);
         ck_assert_double_lt(harness_status_number(h, "cpu_seconds/daemon"), 1.0 * harness_slowdown());
         set_broken(h, false);

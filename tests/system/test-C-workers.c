@@ -91,10 +91,6 @@ static bool is_idle_and_full(struct harness *h, void *context) {
         return idle;
 }
 
-static void expect_words(const char *text, const char *words) {
-        ck_assert_msg(strstr(text, words) != NULL, "no \"%s\" in: %s", words, text);
-}
-
 /* ---- C1: the daemon is killed ---- */
 
 /* The job learns it, nothing stays, and the next start works in the same place. */
@@ -202,10 +198,10 @@ START_TEST(test_C17_number_of_workers) {
                 write_workers_config(h, refused[i]);
                 text = harness_start_expect_failure(h, &exit_code);
                 ck_assert_int_eq(exit_code, 1);
-                expect_words(text, "pinfeed.yaml:5:");
-                expect_words(text, "workers");
-                expect_words(text, "from 1 to 1024");
-                expect_words(text, refused[i]);
+                harness_expect_words(text, "pinfeed.yaml:5:");
+                harness_expect_words(text, "workers");
+                harness_expect_words(text, "from 1 to 1024");
+                harness_expect_words(text, refused[i]);
                 free(text);
         }
         snprintf(number, sizeof(number), "%ld", cpus + 1);

@@ -61,18 +61,6 @@ static struct reader open_held(struct harness *h, uint32_t max_held) {
         return reader;
 }
 
-static void expect_words(const char *text, const char *words) {
-        ck_assert_msg(strstr(text, words) != NULL, "no \"%s\" in: %s", words, text);
-}
-
-static bool no_job_is_there(struct harness *h, void *context) {
-        json_t *status = harness_status(h);
-        size_t n = json_array_size(json_object_get(status, "jobs"));
-
-        json_decref(status);
-        return n == 0;
-}
-
 /* ---- D7: a client writes into a batch ---- */
 
 /* What the child below tries to do to a page of the ring. */
@@ -177,7 +165,7 @@ START_TEST(test_D9_probing_takes_nothing) {
                 /* Let it prefetch all it can, into the ring and into the job's socket. */
                 harness_wait_number(h, "pipelines/ramp/slots_ready", 32, SOON_MS);
                 pinfeed_close(job);
-                harness_wait(h, "the end of the job", no_job_is_there, NULL, SOON_MS);
+                harness_wait(h, "the end of the job", harness_no_job_is_there, NULL, SOON_MS);
         }
         read_ids(h, before, SAMPLES / BATCH);
         read_ids(h, after, SAMPLES / BATCH);
@@ -234,7 +222,7 @@ START_TEST(test_D10_leaving_early) {
         atomic_store(&company.stop, true);
         ck_assert_int_eq(pthread_join(thread, NULL), 0);
         reader_close(&company.reader);
-        harness_wait(h, "the end of the jobs", no_job_is_there, NULL, SOON_MS);
+        harness_wait(h, "the end of the jobs", harness_no_job_is_there, NULL, SOON_MS);
         ck_assert_double_eq(harness_status_number(h, "pipelines/ramp/slots_leased"), 0);
         finish(h);
 }
@@ -247,9 +235,9 @@ static void expect_refused_start(struct harness *h, const char *place, const cha
         char *text = harness_start_expect_failure(h, &exit_code);
 
         ck_assert_int_eq(exit_code, 1);
-        expect_words(text, place);
+        harness_expect_words(text, place);
         for (; *words; words++)
-                expect_words(text, *words);
+                harness_expect_words(text, *words);
         free(text);
 }
 
@@ -302,9 +290,9 @@ START_TEST(test_G8_few_samples_of_a_synthetic_source) {
         harness_start(h);
         attach.last_batch = PINFEED_LAST_BATCH_DROP;
         reader_expect_refusal(&attach, -EINVAL, text, sizeof(text));
-        expect_words(text, "pinfeed.yaml:4");
-        expect_words(text, "5 samples");
-        expect_words(text, "8");
+        harness_expect_words(text, "pinfeed.yaml:4");
+        harness_expect_words(text, "5 samples");
+        harness_expect_words(text, "8");
         finish(h);
 }
 END_TEST
@@ -322,9 +310,9 @@ START_TEST(test_G8_few_samples_of_a_folder) {
         harness_start(h);
         for (int i = 0; i < 2; i++) {
                 reader_expect_refusal(&attach, -EINVAL, text, sizeof(text));
-                expect_words(text, "pinfeed.yaml:5");
-                expect_words(text, "5 samples");
-                expect_words(text, "8");
+                harness_expect_words(text, "pinfeed.yaml:5");
+                harness_expect_words(text, "5 samples");
+                harness_expect_words(text, "8");
         }
         harness_stop(h, SIGTERM, 0);
 
@@ -343,9 +331,9 @@ static void expect_no_samples(struct harness *h, const char *reason) {
         char text[TEXT];
 
         reader_expect_refusal(&attach, -EIO, text, sizeof(text));
-        expect_words(text, "pinfeed.yaml:2");
-        expect_words(text, reason);
-        expect_words(text, harness_directory(h));
+        harness_expect_words(text, "pinfeed.yaml:2");
+        harness_expect_words(text, reason);
+        harness_expect_words(text, harness_directory(h));
 }
 
 START_TEST(test_G8_no_samples_in_a_folder) {
@@ -457,12 +445,12 @@ START_TEST(test_start_beyond_the_epoch) {
                 attach.start_row = rows[i];
                 reader_expect_refusal(&attach, -EINVAL, text, sizeof(text));
                 snprintf(number, sizeof(number), "%llu", (unsigned long long)rows[i]);
-                expect_words(text, number);
-                expect_words(text, "1000");
+                harness_expect_words(text, number);
+                harness_expect_words(text, "1000");
         }
         attach.pipeline = "other";
         reader_expect_refusal(&attach, -ENOENT, text, sizeof(text));
-        expect_words(text, "\"other\"");
+        harness_expect_words(text, "\"other\"");
         finish(h);
 }
 END_TEST

@@ -63,18 +63,6 @@ static struct reader open_held(struct harness *h, uint32_t max_held) {
         return reader;
 }
 
-static void expect_words(const char *text, const char *words) {
-        ck_assert_msg(strstr(text, words) != NULL, "no \"%s\" in: %s", words, text);
-}
-
-static bool no_job_is_there(struct harness *h, void *context) {
-        json_t *status = harness_status(h);
-        size_t n = json_array_size(json_object_get(status, "jobs"));
-
-        json_decref(status);
-        return n == 0;
-}
-
 /* ---- misuse ---- */
 
 START_TEST(test_release_what_is_not_held) {
@@ -107,8 +95,8 @@ START_TEST(test_more_than_may_be_held) {
                 held[i] = reader_next(&reader);
         ck_assert_int_eq(pinfeed_next(reader.job, &batch), -EBUSY);
         ck_assert_ptr_null(batch);
-        expect_words(pinfeed_error(reader.job), "3 batches");
-        expect_words(pinfeed_error(reader.job), "max_held_batches");
+        harness_expect_words(pinfeed_error(reader.job), "3 batches");
+        harness_expect_words(pinfeed_error(reader.job), "max_held_batches");
         ck_assert_int_eq(pinfeed_next_timeout(reader.job, &batch, 0), -EBUSY);
         for (size_t i = 0; i < 3; i++) {
                 reader_check(&reader, held[i], 0, i * BATCH);
@@ -174,7 +162,7 @@ START_TEST(test_fork_outlives_the_job) {
                 _exit(0);
         }
         reader_close(&reader);
-        harness_wait(h, "the end of the job", no_job_is_there, NULL, SOON_MS);
+        harness_wait(h, "the end of the job", harness_no_job_is_there, NULL, SOON_MS);
         ck_assert_double_eq(harness_status_number(h, "pipelines/ramp/slots_leased"), 0);
         kill(pid, SIGKILL);
         ck_assert_int_eq(waitpid(pid, &status, 0), pid);
@@ -265,8 +253,8 @@ START_TEST(test_nothing_there_yet) {
         ck_assert_int_eq(pinfeed_next_timeout(job, &batch, 50), -ETIMEDOUT);
         ck_assert_uint_ge(clock_ns() - begin, 50 * NS_PER_MS);
         ck_assert_ptr_null(batch);
-        expect_words(pinfeed_error(job), "no batch came in 50 ms");
-        expect_words(pinfeed_error(job), "pinfeedctl status");
+        harness_expect_words(pinfeed_error(job), "no batch came in 50 ms");
+        harness_expect_words(pinfeed_error(job), "pinfeedctl status");
         ck_assert_int_eq(pinfeed_next_timeout(job, &batch, 10), -ETIMEDOUT); /* calling again is fine */
         pinfeed_close(job);
         finish(h);
@@ -293,8 +281,8 @@ START_TEST(test_waiting_for_what_one_holds) {
         while ((r = pinfeed_next(job, &batch)) > 0)
                 continue;
         ck_assert(r == -ETIMEDOUT || r == -EBUSY);
-        expect_words(pinfeed_error(job), "you hold ");
-        expect_words(pinfeed_error(job), "release ");
+        harness_expect_words(pinfeed_error(job), "you hold ");
+        harness_expect_words(pinfeed_error(job), "release ");
         pinfeed_close(job);
         finish(h);
 }
@@ -337,20 +325,20 @@ START_TEST(test_attach_that_cannot_be) {
         wrong = attach;
         wrong.size = 0;
         reader_expect_refusal(&wrong, -EINVAL, text, sizeof(text));
-        expect_words(text, "size");
+        harness_expect_words(text, "size");
         wrong = attach;
         wrong.pipeline = NULL;
         reader_expect_refusal(&wrong, -EINVAL, text, sizeof(text));
-        expect_words(text, "pipeline");
+        harness_expect_words(text, "pipeline");
         wrong = attach;
         wrong.rank = 2;
         wrong.world_size = 2;
         reader_expect_refusal(&wrong, -EINVAL, text, sizeof(text));
-        expect_words(text, "rank");
+        harness_expect_words(text, "rank");
         wrong = attach;
         wrong.runtime_dir = harness_directory(h); /* where no daemon is */
         reader_expect_refusal(&wrong, -ENOENT, text, sizeof(text));
-        expect_words(text, harness_directory(h));
+        harness_expect_words(text, harness_directory(h));
         finish(h);
 }
 END_TEST

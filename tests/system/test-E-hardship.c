@@ -46,10 +46,6 @@ static void write_config(struct harness *h, const char *source, const char *more
                              source, more);
 }
 
-static void expect_words(const char *text, const char *words) {
-        ck_assert_msg(strstr(text, words) != NULL, "no \"%s\" in: %s", words, text);
-}
-
 static size_t count_lines(const char *text) {
         size_t lines = 0;
 
@@ -142,8 +138,8 @@ START_TEST(test_worker_program_is_gone) {
         group = stand_aside();
         for (int i = 0; i < 3; i++) {
                 reader_expect_refusal(&attach, -EIO, text, sizeof(text));
-                expect_words(text, path);
-                expect_words(text, "no such file");
+                harness_expect_words(text, path);
+                harness_expect_words(text, "no such file");
                 json_decref(harness_status(h)); /* by now it has done what it does after a refusal */
                 ck_assert_msg(harness_alive(bystander), "a process of the daemon's group was ended");
                 ck_assert_msg(harness_alive(harness_daemon_pid(h)), "the daemon ended itself");
@@ -187,8 +183,8 @@ START_TEST(test_worker_ends_at_once_at_the_start) {
         output = harness_start_expect_failure(h, &exit_code);
         ck_assert_int_eq(exit_code, 1);
         ck_assert_msg(count_lines(output) == 1, "not one line: %s", output);
-        expect_words(output, "pinfeedd: error: pipeline ramp cannot start: worker ");
-        expect_words(output, "ended with exit status 3");
+        harness_expect_words(output, "pinfeedd: error: pipeline ramp cannot start: worker ");
+        harness_expect_words(output, "ended with exit status 3");
         free(output);
         harness_free(h);
 }
@@ -241,8 +237,8 @@ START_TEST(test_idle_connections_take_all_descriptors) {
         expect_little_work(harness_daemon_pid(h));
         json_decref(harness_status(h));
         reader_expect_refusal(&attach, -EMFILE, text, sizeof(text));
-        expect_words(text, "limit is 40");
-        expect_words(text, "ulimit -n");
+        harness_expect_words(text, "limit is 40");
+        harness_expect_words(text, "ulimit -n");
         json_decref(harness_status(h));
         for (size_t i = 0; i < IDLE; i++)
                 close(idle[i]);
@@ -324,7 +320,7 @@ START_TEST(test_configuration_at_a_path_that_is_no_text) {
         harness_start(h);
         json_decref(harness_status(h));
         reader_expect_refusal(&attach, -ENOENT, text, sizeof(text));
-        expect_words(text, "no pipeline \"nowhere\"; there are: ramp");
+        harness_expect_words(text, "no pipeline \"nowhere\"; there are: ramp");
         read_some(h);
         json_decref(harness_status(h));
         harness_stop(h, SIGTERM, 0);
@@ -532,21 +528,13 @@ static void come(struct newcomer *newcomer, struct harness *h, uint64_t seed) {
         *newcomer = (struct newcomer){.h = h, .seed = seed};
         ck_assert_int_eq(pthread_create(&newcomer->thread, NULL, attach_and_read, newcomer), 0);
         harness_wait(h, "news of waiting", is_true, &newcomer->waits, SOON_MS);
-        expect_words(newcomer->news, "waiting until other jobs give back slots");
+        harness_expect_words(newcomer->news, "waiting until other jobs give back slots");
         ck_assert_msg(!is_true(h, &newcomer->is_in), "there was no slot, and yet it got in");
 }
 
 static void expect_in(struct newcomer *newcomer, struct harness *h) {
         harness_wait(h, "a job that waited to get in", is_true, &newcomer->is_in, SOON_MS);
         ck_assert_int_eq(pthread_join(newcomer->thread, NULL), 0);
-}
-
-static bool no_job_is_there(struct harness *h, void *context) {
-        json_t *status = harness_status(h);
-        size_t n = json_array_size(json_object_get(status, "jobs"));
-
-        json_decref(status);
-        return n == 0;
 }
 
 static void expect_full(const struct harness *h) {
@@ -558,9 +546,9 @@ static void expect_full(const struct harness *h) {
         attach.seed_given = true;
         reader_expect_refusal(&attach, -ENOSPC, text, sizeof(text));
         ck_assert_uint_lt((clock_ns() - before) / NS_PER_MS, AT_ONCE_MS * (uint64_t)harness_slowdown());
-        expect_words(text, "needs 2 slots");
-        expect_words(text, "need 8 of 8");
-        expect_words(text, "at least 10 slots");
+        harness_expect_words(text, "needs 2 slots");
+        harness_expect_words(text, "need 8 of 8");
+        harness_expect_words(text, "at least 10 slots");
 }
 
 START_TEST(test_jobs_wait_for_slots_that_others_hold) {
@@ -590,7 +578,7 @@ START_TEST(test_jobs_wait_for_slots_that_others_hold) {
                         reader_read(all[i], 1);
         for (size_t i = 0; i < sizeof(all) / sizeof(all[0]); i++)
                 reader_close(all[i]);
-        harness_wait(h, "the end of all jobs", no_job_is_there, NULL, SOON_MS);
+        harness_wait(h, "the end of all jobs", harness_no_job_is_there, NULL, SOON_MS);
         harness_stop(h, SIGTERM, 0);
         harness_free(h);
 }

@@ -41,10 +41,6 @@ static void write_config(struct harness *h, const char *source) {
                              source, WORKERS);
 }
 
-static void expect_words(const char *text, const char *words) {
-        ck_assert_msg(strstr(text, words) != NULL, "no \"%s\" in: %s", words, text);
-}
-
 static size_t count_lines(const char *text) {
         size_t lines = 0;
 
@@ -325,8 +321,8 @@ START_TEST(test_E8_second_daemon_in_the_same_place) {
         snprintf(pid, sizeof(pid), "pid %d", (int)harness_daemon_pid(h));
         for (int i = 0; i < 3; i++) {
                 ck_assert_int_eq(run_second(h, &output), 1);
-                expect_words(output, pid);
-                expect_words(output, harness_runtime_directory(h));
+                harness_expect_words(output, pid);
+                harness_expect_words(output, harness_runtime_directory(h));
                 ck_assert_uint_eq(count_lines(output), 1);
                 free(output);
                 reader_read(&reader, 10);
@@ -354,7 +350,7 @@ START_TEST(test_E8_second_daemon_while_the_first_is_stopped) {
         ck_assert_int_eq(kill(harness_daemon_pid(h), SIGSTOP), 0);
         ck_assert_int_eq(run_second(h, &output), 1);
         ck_assert_int_eq(kill(harness_daemon_pid(h), SIGCONT), 0);
-        expect_words(output, pid);
+        harness_expect_words(output, pid);
         free(output);
         json_decref(harness_status(h));
         harness_stop(h, SIGTERM, 0);
@@ -407,7 +403,7 @@ static void expect_exit(struct harness *h, int expected, const char *words, cons
         int r = harness_run(h, 5000, &output, argv);
 
         ck_assert_msg(r == expected, "exit code %d, expected %d: %s", r, expected, output);
-        expect_words(output, words);
+        harness_expect_words(output, words);
         free(output);
 }
 

@@ -45,10 +45,6 @@ static void finish(struct harness *h) {
         harness_free(h);
 }
 
-static void expect_words(const char *text, const char *words) {
-        ck_assert_msg(strstr(text, words) != NULL, "no \"%s\" in: %s", words, text);
-}
-
 /* The taker goes on with what it has written down, as a new job. */
 static void resume(struct taker *taker, const struct harness *h, uint32_t max_held, const char *state) {
         struct pinfeed_attach attach = reader_attach(h, "p", max_held);
@@ -113,8 +109,8 @@ START_TEST(test_H1_stop_at_the_end_of_an_epoch) {
         struct union_of whole = union_new(SAMPLES, 1);
 
         read_on(&pieces, h, STEPS, state);
-        expect_words(state, "\"epoch\":1");
-        expect_words(state, "\"row\":0");
+        harness_expect_words(state, "\"epoch\":1");
+        harness_expect_words(state, "\"row\":0");
         resume(&pieces, h, 4, state);
         ck_assert_uint_eq(taker_take_epoch(&pieces), STEPS);
         union_add(&whole, &pieces);
@@ -250,7 +246,7 @@ static void try_worlds_after_each_other(const struct harness *h, size_t steps, s
         read_world(h, 2, 8, steps, false, state, takers);
         read_world(h, 1, 5, more, false, state, takers + 2);
         read_world(h, 4, 3, 0, true, state, takers + 3);
-        expect_words(state, "\"epoch\":1");
+        harness_expect_words(state, "\"epoch\":1");
         read_world(h, 4, 3, 0, true, state, takers + 7);
         for (size_t i = 0; i < sizeof(takers) / sizeof(takers[0]); i++) {
                 union_add(&whole, &takers[i]);
@@ -315,7 +311,7 @@ START_TEST(test_H6_a_state_after_each_batch) {
         wall = clock_ns() - began;
         printf("# 10,000 states of at most %zu bytes: %.2f us each, %.3f %% of the run\n", longest,
                (double)spent / 10000 / 1000, 100.0 * (double)spent / (double)wall);
-        expect_words(state, "\"epoch\":1");
+        harness_expect_words(state, "\"epoch\":1");
         ck_assert_uint_lt(longest, 256);
         if (!READER_SANITIZED)
                 ck_assert_double_lt((double)spent, 0.01 * (double)wall);
@@ -365,8 +361,8 @@ static void expect_stale(struct harness *h, const char *state, const char *words
 
         attach.state = state;
         reader_expect_refusal(&attach, -ESTALE, text, sizeof(text));
-        expect_words(text, words);
-        expect_words(text, "force");
+        harness_expect_words(text, words);
+        harness_expect_words(text, "force");
         attach.force = true;
         ck_assert_msg(pinfeed_open(&job, &attach) == 0, "forced: %s", pinfeed_error(job));
         pinfeed_close(job);
@@ -396,7 +392,7 @@ START_TEST(test_H9_a_changed_pipeline) {
         attach.state = state;
         attach.force = true;
         reader_expect_refusal(&attach, -EINVAL, text, sizeof(text));
-        expect_words(text, "the state stands at row 40 of epoch 0, an epoch has 40 rows");
+        harness_expect_words(text, "the state stands at row 40 of epoch 0, an epoch has 40 rows");
         /* What decides no byte may change. */
         restart(h, same,
                 "    batch_size: 16\n    slots: 20\n    shuffle: true\n    last_batch: pad\n    lookahead: "
@@ -426,7 +422,7 @@ START_TEST(test_H9_own_seed) {
         taker_open(&taker, &attach);
         taker_take(&taker, 2);
         taker_save(&taker, state);
-        expect_words(state, "18446744073709551614");
+        harness_expect_words(state, "18446744073709551614");
         taker_close(&taker);
         restart(h, same, SHUFFLED "    seed: 7\n");
         attach.state = state;
@@ -528,8 +524,8 @@ START_TEST(test_state_after_seek) {
         taker_take(&taker, 2);
         ck_assert_int_eq(pinfeed_job_seek(taker.job, 5, 40), 0);
         taker_save(&taker, state);
-        expect_words(state, "\"epoch\":5");
-        expect_words(state, "\"row\":40");
+        harness_expect_words(state, "\"epoch\":5");
+        harness_expect_words(state, "\"row\":40");
         taker_close(&taker);
         resume(&taker, h, 4, state);
         expect_at(&taker, 5, 40);
@@ -548,7 +544,7 @@ START_TEST(test_seek_that_cannot_be) {
         taker_take(&taker, 3);
         ck_assert_int_eq(pinfeed_job_seek(taker.job, 0, 5), 0);
         ck_assert_int_eq(pinfeed_next(taker.job, &batch), -ENOSPC);
-        expect_words(pinfeed_error(taker.job), "row 5 of epoch 0");
+        harness_expect_words(pinfeed_error(taker.job), "row 5 of epoch 0");
         expect_at(&taker, 0, 24);
         ck_assert_uint_eq(taker_take_epoch(&taker), STEPS - 4);
         taker_free(&taker);

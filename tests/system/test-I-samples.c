@@ -26,10 +26,6 @@ static const unsigned damaged[] = {123, 456, 789};
 
 #define N_DAMAGED (sizeof(damaged) / sizeof(damaged[0]))
 
-static void expect_words(const char *text, const char *words) {
-        ck_assert_msg(strstr(text, words) != NULL, "no \"%s\" in: %s", words, text);
-}
-
 /* ---- a folder ---- */
 
 static void name_image(char name[64], unsigned image) {
@@ -109,7 +105,7 @@ static void expect_listed(struct harness *h, unsigned image, const char *words) 
                         continue;
                 found = true;
                 ck_assert_str_eq(json_string_value(json_object_get(entry, "file")), name);
-                expect_words(json_string_value(json_object_get(entry, "text")), words);
+                harness_expect_words(json_string_value(json_object_get(entry, "text")), words);
         }
         json_decref(status);
         ck_assert_msg(found, "sample %u is not listed", image);
@@ -206,9 +202,9 @@ START_TEST(test_I1_too_many) {
                 pinfeed_batch_release(batch);
         }
         ck_assert_msg(r == -EIO, "%d, %s", r, pinfeed_error(reader.job));
-        expect_words(pinfeed_error(reader.job),
-                     "3 of 1,000 samples seen so far are bad, max_errors 0.001 allows 1");
-        expect_words(pinfeed_error(reader.job), "class_1/00023.jpg"); /* the first one */
+        harness_expect_words(pinfeed_error(reader.job),
+                             "3 of 1,000 samples seen so far are bad, max_errors 0.001 allows 1");
+        harness_expect_words(pinfeed_error(reader.job), "class_1/00023.jpg"); /* the first one */
         ck_assert(harness_log_contains(h, "3 of 1,000 samples seen so far are bad"));
         ck_assert_uint_ge(reader.row, IMAGES - 8 * BATCH); /* judged after 1,000 rows were made */
         reader_close(&reader);
@@ -235,8 +231,8 @@ START_TEST(test_I1_fail) {
         reader_read(&other, 1);
         reader = reader_open_at(h, "images", 0, 100);
         text = reader_expect_failure(&reader, clock_ns());
-        expect_words(text, "sample 123 (class_1/00023.jpg)");
-        expect_words(text, "the JPEG is damaged: truncated");
+        harness_expect_words(text, "sample 123 (class_1/00023.jpg)");
+        harness_expect_words(text, "the JPEG is damaged: truncated");
         reader_read(&other, 20);
         expect_listed(h, 123, "truncated");
         reader_close(&reader);
@@ -283,8 +279,8 @@ static void expect_read_error(struct harness *h, unsigned image, const char *wor
         reader_read(&other, 1);
         reader = reader_open_at(h, "images", 0, image - 50);
         text = reader_expect_failure(&reader, clock_ns());
-        expect_words(text, sample);
-        expect_words(text, words);
+        harness_expect_words(text, sample);
+        harness_expect_words(text, words);
         ck_assert(harness_log_contains(h, sample));
         reader_read(&other, 8); /* another stream, and other rows of this one, notice nothing */
         reader_close(&reader);
@@ -477,14 +473,14 @@ START_TEST(test_A14_sample_and_ring) {
         text = harness_start_expect_failure(h, &exit_code);
         ck_assert_int_eq(exit_code, 1);
         snprintf(number, sizeof(number), "%llu", least * stride - 1);
-        expect_words(text, "pinfeed.yaml:");
-        expect_words(text, number);
+        harness_expect_words(text, "pinfeed.yaml:");
+        harness_expect_words(text, number);
         free(text);
         write_ramp(h, round_up(bytes) + stride - bytes, least * stride); /* no longer fits */
         text = harness_start_expect_failure(h, &exit_code);
         ck_assert_int_eq(exit_code, 1);
         snprintf(number, sizeof(number), "%llu", least * stride);
-        expect_words(text, number);
+        harness_expect_words(text, number);
         free(text);
         harness_free(h);
 }

@@ -19,10 +19,6 @@ enum {
         TEXT = 1200,
 };
 
-static void expect_words(const char *text, const char *words) {
-        ck_assert_msg(strstr(text, words) != NULL, "no \"%s\" in: %s", words, text);
-}
-
 /* ---- bad samples ---- */
 
 static void draw(struct harness *h, char path[HARNESS_PATH_MAX]) {
@@ -75,9 +71,9 @@ START_TEST(test_bad_sample_ends_every_job_of_the_stream) {
         reader_read(&other, 1);
         a = reader_open_at(h, "images", 0, 0);
         text = reader_expect_failure(&a, clock_ns());
-        expect_words(text, "sample 6 (class_0/00006.jpg)");
-        expect_words(text, "worker ");
-        expect_words(reader_expect_failure(&b, clock_ns()), "sample 6 (class_0/00006.jpg)");
+        harness_expect_words(text, "sample 6 (class_0/00006.jpg)");
+        harness_expect_words(text, "worker ");
+        harness_expect_words(reader_expect_failure(&b, clock_ns()), "sample 6 (class_0/00006.jpg)");
         ck_assert(harness_log_contains(h, "sample 6 (class_0/00006.jpg)"));
         ck_assert_uint_eq((unsigned)harness_status_number(h, "pipelines/images/bad_samples"), 1);
 
@@ -109,13 +105,14 @@ START_TEST(test_folder_that_comes_later) {
         harness_start(h);
         for (int i = 0; i < 2; i++) {
                 reader_expect_refusal(&attach, -EIO, text, sizeof(text));
-                expect_words(text, "pinfeed.yaml:2");
-                expect_words(text, path);
-                expect_words(text, "No such file or directory");
+                harness_expect_words(text, "pinfeed.yaml:2");
+                harness_expect_words(text, path);
+                harness_expect_words(text, "No such file or directory");
                 status = harness_status(h);
                 ck_assert_str_eq(json_string_value(harness_member(status, "pipelines/images/state")),
                                  "failed");
-                expect_words(json_string_value(harness_member(status, "pipelines/images/error")), path);
+                harness_expect_words(json_string_value(harness_member(status, "pipelines/images/error")),
+                                     path);
                 json_decref(status);
         }
         draw(h, path);

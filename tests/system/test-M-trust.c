@@ -51,10 +51,6 @@ static struct harness *start(void) {
         return start_with("auto");
 }
 
-static void expect_words(const char *text, const char *words) {
-        ck_assert_msg(strstr(text, words) != NULL, "no \"%s\" in: %s", words, text);
-}
-
 /* ---- M1: no network ---- */
 
 /* Whether a socket with this inode is in one of the kernel's tables of network sockets. */
@@ -308,18 +304,18 @@ START_TEST(test_M5_numbers_to_libpinfeed) {
 
         wrong.batch_size = UINT32_C(1) << 31;
         reader_expect_refusal(&wrong, -EINVAL, text, sizeof(text));
-        expect_words(text, "2147483648");
+        harness_expect_words(text, "2147483648");
         wrong.batch_size = INT32_MAX;
         reader_expect_refusal(&wrong, -ENOSPC, text, sizeof(text));
-        expect_words(text, "slots");
+        harness_expect_words(text, "slots");
         wrong = attach;
         wrong.start_row = UINT64_C(1) << 63;
         reader_expect_refusal(&wrong, -EINVAL, text, sizeof(text));
-        expect_words(text, "9223372036854775808");
+        harness_expect_words(text, "9223372036854775808");
         wrong = attach;
         wrong.max_held_batches = UINT32_MAX;
         reader_expect_refusal(&wrong, -EINVAL, text, sizeof(text));
-        expect_words(text, "4294967295");
+        harness_expect_words(text, "4294967295");
         wrong = attach;
         wrong.rank = UINT32_MAX;
         reader_expect_refusal(&wrong, -EINVAL, text, sizeof(text));
@@ -369,7 +365,7 @@ START_TEST(test_M5_numbers_in_the_configuration) {
                         h, "pipelines:\n  x:\n    source: {type: synthetic, samples: 100}\n    %s\n",
                         lines[i]);
                 text = harness_start_expect_failure(h, NULL);
-                expect_words(text, strchr(lines[i], '\n') ? "pinfeed.yaml:5:" : "pinfeed.yaml:4:");
+                harness_expect_words(text, strchr(lines[i], '\n') ? "pinfeed.yaml:5:" : "pinfeed.yaml:4:");
                 free(text);
         }
         for (size_t i = 0; i < sizeof(sources) / sizeof(sources[0]); i++) {
@@ -379,14 +375,14 @@ START_TEST(test_M5_numbers_in_the_configuration) {
                         h, "pipelines:\n  x:\n    source: {type: synthetic, %s}\n    batch_size: 8\n",
                         sources[i]);
                 text = harness_start_expect_failure(h, NULL);
-                expect_words(text, "pinfeed.yaml:3:");
+                harness_expect_words(text, "pinfeed.yaml:3:");
                 free(text);
         }
         /* Each number is good, their product is not. */
         harness_write_config(h, "%s", huge);
         refused = harness_start_expect_failure(h, NULL);
-        expect_words(refused, "pinfeed.yaml:5:");
-        expect_words(refused, "1048576 slots");
+        harness_expect_words(refused, "pinfeed.yaml:5:");
+        harness_expect_words(refused, "1048576 slots");
         free(refused);
         harness_free(h);
 }

@@ -38,10 +38,6 @@ static struct harness *start(void) {
         return h;
 }
 
-static void expect_words(const char *text, const char *words) {
-        ck_assert_msg(strstr(text, words) != NULL, "no \"%s\" in: %s", words, text);
-}
-
 /* ---- M5: numbers that cannot be ---- */
 
 /* The record of `message` with the bytes of one field replaced. */
@@ -79,8 +75,8 @@ static void expect_reason(struct harness *h, size_t before, const char *words) {
 
         harness_wait(h, "a reason in the log", log_grew, &before, SOON_MS);
         log = harness_log(h);
-        expect_words(log + before, " is closed: ");
-        expect_words(log + before, words);
+        harness_expect_words(log + before, " is closed: ");
+        harness_expect_words(log + before, words);
         free(log);
 }
 
@@ -165,7 +161,7 @@ START_TEST(test_M5_numbers_within_the_limits_of_the_wire) {
                 message.attach.world_size = wrong[i].world_size;
                 raw_send(fd, &message);
                 ck_assert_int_eq(raw_expect_refused(fd, text, sizeof(text)), wrong[i].error);
-                expect_words(text, wrong[i].words);
+                harness_expect_words(text, wrong[i].words);
         }
         harness_stop(h, SIGTERM, 0);
         harness_free(h);
@@ -368,8 +364,8 @@ START_TEST(test_another_version) {
         message.hello.major = MESSAGE_MAJOR + 1;
         raw_send(fd, &message);
         ck_assert_int_eq(raw_expect_refused(fd, text, sizeof(text)), EPROTO);
-        expect_words(text, "protocol 1");
-        expect_words(text, "speaks 2");
+        harness_expect_words(text, "protocol 1");
+        harness_expect_words(text, "speaks 2");
 
         fd = raw_connect(h);
         message.hello.major = MESSAGE_MAJOR;

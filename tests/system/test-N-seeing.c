@@ -95,16 +95,8 @@ static struct harness *start(const char *source, int workers, int batch, int slo
         return h;
 }
 
-static bool no_job_is_there(struct harness *h, void *context) {
-        json_t *status = harness_status(h);
-        size_t n = json_array_size(json_object_get(status, "jobs"));
-
-        json_decref(status);
-        return n == 0;
-}
-
 static void finish(struct harness *h) {
-        harness_wait(h, "all jobs have left", no_job_is_there, NULL, SOON_MS);
+        harness_wait(h, "all jobs have left", harness_no_job_is_there, NULL, SOON_MS);
         harness_stop(h, SIGTERM, 0);
         harness_free(h);
 }
@@ -138,10 +130,6 @@ static json_t *wait_held_back_by(struct harness *h, const char *what) {
         return status;
 }
 
-static void expect_words(const char *text, const char *words) {
-        ck_assert_msg(strstr(text, words) != NULL, "no \"%s\" in: %s", words, text);
-}
-
 static json_t *job_named(json_t *status, const char *name) {
         char path[64];
         json_t *job;
@@ -163,9 +151,9 @@ START_TEST(test_N2_producer_bound) {
         trainer_start(&trainer, h, "train.py", 4, 0, 1000);
         status = wait_held_back_by(h, "workers");
         text = text_at(status, "pipelines/p/held_back_by/text");
-        expect_words(text, "the workers: 4 of 4 are busy");
-        expect_words(text, "(train.py, pid");
-        expect_words(text, "raise `workers` (at least ");
+        harness_expect_words(text, "the workers: 4 of 4 are busy");
+        harness_expect_words(text, "(train.py, pid");
+        harness_expect_words(text, "raise `workers` (at least ");
         needed = harness_number(status, "pipelines/p/held_back_by/workers_needed");
         ck_assert_double_le(needed, 60);
         ck_assert_double_ge(needed, 40.0 / 3 / harness_slowdown()); /* a step of 1 ms that takes three */
@@ -206,7 +194,7 @@ START_TEST(test_small_ring_that_is_enough) {
 
         trainer_start(&trainer, h, "train.py", 2, 0, 40000);
         status = wait_held_back_by(h, "nothing");
-        expect_words(text_at(status, "pipelines/p/held_back_by/text"), "nobody waits for data");
+        harness_expect_words(text_at(status, "pipelines/p/held_back_by/text"), "nobody waits for data");
         ck_assert_double_le(harness_number(job_named(status, "train.py"), "recent/empty_handed"), 0.1);
         json_decref(status);
         trainer_stop(&trainer);
@@ -229,7 +217,7 @@ START_TEST(test_ring_too_small_for_bursts) {
 
         train_in_bursts(&trainer, h);
         status = wait_held_back_by(h, "ring");
-        expect_words(text_at(status, "pipelines/p/held_back_by/text"), "raise `slots` (12, say)");
+        harness_expect_words(text_at(status, "pipelines/p/held_back_by/text"), "raise `slots` (12, say)");
         json_decref(status);
         trainer_stop(&trainer);
         finish(h);
@@ -245,7 +233,7 @@ START_TEST(test_held_batches_make_it_small) {
         trainer_start(&holder, h, "holder", 4, 1, 200000);
         train_in_bursts(&trainer, h);
         status = wait_held_back_by(h, "held_batches");
-        expect_words(text_at(status, "pipelines/p/held_back_by/text"), "or lower `max_held_batches`");
+        harness_expect_words(text_at(status, "pipelines/p/held_back_by/text"), "or lower `max_held_batches`");
         json_decref(status);
         trainer_stop(&trainer);
         trainer_stop(&holder);
@@ -309,7 +297,8 @@ START_TEST(test_A16_who_holds_which_slots) {
         trainer_stop(&other);
         status = wait_held_back_by(h, "job"); /* now there is nobody else */
         ck_assert_double_eq(harness_number(status, "pipelines/p/held_back_by/job"), (double)keeper_id);
-        expect_words(text_at(status, "pipelines/p/held_back_by/text"), "holds 3 batches in 3 of 16 slots");
+        harness_expect_words(text_at(status, "pipelines/p/held_back_by/text"),
+                             "holds 3 batches in 3 of 16 slots");
         json_decref(status);
         reader_close(&keeper);
         finish(h);
@@ -474,9 +463,9 @@ START_TEST(test_tables_fit) {
         ck_assert_int_eq(harness_run(h, SOON_MS, &output, (const char *[]){"pinfeedctl", "status", NULL}), 0);
         ck_assert_msg(longest_line(output) <= COLUMNS, "a line of %zu columns in:\n%s", longest_line(output),
                       output);
-        expect_words(output, "\np: the workers: 4 of 4 are busy");
-        expect_words(output, "shares with\n");
-        expect_words(output, "prepared again");
+        harness_expect_words(output, "\np: the workers: 4 of 4 are busy");
+        harness_expect_words(output, "shares with\n");
+        harness_expect_words(output, "prepared again");
         free(output);
         for (unsigned i = 0; i < JOBS_MAX; i++)
                 trainer_stop(&jobs[i]);
@@ -517,7 +506,7 @@ START_TEST(test_a_thousand_slots_and_workers) {
         printf("# the longest of 50 answers took %.1f ms\n", longest);
         for (unsigned i = 0; i < JOBS_MAX; i++)
                 trainer_stop(&jobs[i]);
-        harness_wait(h, "all jobs have left", no_job_is_there, NULL, SOON_MS);
+        harness_wait(h, "all jobs have left", harness_no_job_is_there, NULL, SOON_MS);
         harness_free(h);
 }
 END_TEST

@@ -27,10 +27,6 @@ struct raw_job {
         struct message_segment segments[MESSAGE_SEGMENTS_MAX];
 };
 
-static void expect_words(const char *text, const char *words) {
-        ck_assert_msg(strstr(text, words) != NULL, "no \"%s\" in: %s", words, text);
-}
-
 static struct harness *start(const char *pipelines) {
         struct harness *h = harness_new();
 
@@ -174,8 +170,9 @@ START_TEST(test_lookahead_0_gives_one_epoch) {
                 expect_nothing(&job);
                 status = harness_status(h);
                 ck_assert_double_eq(harness_number(status, "pipelines/p/rows_prepared"), 20.0 * (epoch + 1));
-                expect_words(json_string_value(harness_member(status, "jobs/0/note")),
-                             epoch == 0 ? "waits for the job to ask for epoch 1" : "waits for the job");
+                harness_expect_words(json_string_value(harness_member(status, "jobs/0/note")),
+                                     epoch == 0 ? "waits for the job to ask for epoch 1"
+                                                : "waits for the job");
                 json_decref(status);
                 seek(&job, epoch + 1, 0);
                 ck_assert_int_eq(await_sought(&job, NULL), 0);
@@ -272,13 +269,13 @@ START_TEST(test_seek_that_cannot_be) {
         expect_and_release(&job, 0, 0, 8);
         seek(&job, 0, 5);
         ck_assert_int_eq(await_sought(&job, text), ENOSPC);
-        expect_words(text, "cannot go to row 5 of epoch 0: the ring is full: the job needs 4 slots");
+        harness_expect_words(text, "cannot go to row 5 of epoch 0: the ring is full: the job needs 4 slots");
         row = 8 * job.next;
         expect_and_release(&job, 0, row, 8);
         seek(&job, 7, 1000);
         ck_assert_int_eq(await_sought(&job, text), EINVAL);
-        expect_words(text, "cannot go to row 1000 of epoch 7");
-        expect_words(text, "an epoch has 1000 rows");
+        harness_expect_words(text, "cannot go to row 1000 of epoch 7");
+        harness_expect_words(text, "an epoch has 1000 rows");
         row = 8 * job.next;
         expect_and_release(&job, 0, row, 8);
         seek(&job, 3, 992);
@@ -429,8 +426,8 @@ START_TEST(test_status_of_ranks) {
         json_decref(status);
         ck_assert_int_eq(harness_run(h, SOON_MS, &output, (const char *const[]){"pinfeedctl", "jobs", NULL}),
                          0);
-        expect_words(output, "rank");
-        expect_words(output, "3/4");
+        harness_expect_words(output, "rank");
+        harness_expect_words(output, "3/4");
         for (char *line = strtok(output, "\n"); line; line = strtok(NULL, "\n")) {
                 size_t width = 0;
 
@@ -467,8 +464,8 @@ START_TEST(test_what_is_refused) {
 
         attach.attach.batch_size = 600;
         ck_assert_int_eq(refusal(h, &attach, text), EINVAL);
-        expect_words(text, "a batch of 600 rows may lie in 600 pieces");
-        expect_words(text, "at most 512");
+        harness_expect_words(text, "a batch of 600 rows may lie in 600 pieces");
+        harness_expect_words(text, "at most 512");
         attach.attach.batch_size = 512; /* as many as a record takes */
         join(&job, h, &attach);
         expect_batch(&job, 0, 0, 512);
@@ -478,16 +475,16 @@ START_TEST(test_what_is_refused) {
         attach = raw_attach("tail");
         attach.attach.world_size = 4;
         ck_assert_int_eq(refusal(h, &attach, text), EINVAL);
-        expect_words(text, "31 samples are fewer than the 32 of one step (4 ranks of 8)");
+        harness_expect_words(text, "31 samples are fewer than the 32 of one step (4 ranks of 8)");
         snprintf(place, sizeof(place), "%s:8", harness_config_path(h));
-        expect_words(text, place);
+        harness_expect_words(text, place);
         attach.attach.rank = 4;
         ck_assert_int_eq(refusal(h, &attach, text), EINVAL);
-        expect_words(text, "rank: expected from 0 to 3");
+        harness_expect_words(text, "rank: expected from 0 to 3");
         attach = raw_attach("tail");
         attach.attach.batch_size = 32;
         ck_assert_int_eq(refusal(h, &attach, text), EINVAL);
-        expect_words(text, "31 samples are fewer than one batch of 32");
+        harness_expect_words(text, "31 samples are fewer than one batch of 32");
         finish(h);
 }
 END_TEST
@@ -539,22 +536,22 @@ START_TEST(test_attach_with_a_state) {
 
         attach.attach.state_seed = 9;
         ck_assert_int_eq(refusal(h, &attach, text), ESTALE);
-        expect_words(text, "the seed is 0, the state was saved with 9: attach with seed 9");
+        harness_expect_words(text, "the seed is 0, the state was saved with 9: attach with seed 9");
         attach.attach.state_seed = 0;
         snprintf(attach.attach.fingerprint, sizeof(attach.attach.fingerprint), "1.999%s",
                  strchr(job.attached.fingerprint + 2, '.'));
         ck_assert_int_eq(refusal(h, &attach, text), ESTALE);
-        expect_words(text, "the source has 1000 samples, the state was saved with 999");
+        harness_expect_words(text, "the source has 1000 samples, the state was saved with 999");
         strcpy(attach.attach.fingerprint, "nonsense\n");
         ck_assert_int_eq(refusal(h, &attach, text), EINVAL);
-        expect_words(text, "\"nonsense?\"");
+        harness_expect_words(text, "\"nonsense?\"");
         attach.attach.force = 1;
         join(&job, h, &attach);
         expect_batch(&job, 4, 40, 8);
         leave(&job);
         attach.attach.start_row = 1003;
         ck_assert_int_eq(refusal(h, &attach, text), EINVAL);
-        expect_words(text, "the state stands at row 1003 of epoch 4, an epoch has 1000 rows");
+        harness_expect_words(text, "the state stands at row 1003 of epoch 4, an epoch has 1000 rows");
         finish(h);
 }
 END_TEST

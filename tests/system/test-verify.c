@@ -53,7 +53,7 @@ static void expect_entry(json_t *answer, size_t place, uint64_t sample, const ch
         json_t *entry = json_array_get(json_object_get(answer, "list"), place);
 
         ck_assert_uint_eq((uint64_t)json_integer_value(json_object_get(entry, "sample")), sample);
-        expect_words(json_string_value(json_object_get(entry, "text")), words);
+        harness_expect_words(json_string_value(json_object_get(entry, "text")), words);
         ck_assert(json_is_boolean(json_object_get(entry, "condemned")));
         ck_assert(json_is_true(json_object_get(entry, "condemned")) == condemned);
 }
@@ -216,12 +216,12 @@ START_TEST(test_lists_damaged_files) {
         /* the crop leaves the damaged rows out: what verify tells the pipeline does not see */
         r = harness_run(h, VERIFY_MS, &output, (const char *[]){"pinfeedctl", "digest", "p", NULL});
         ck_assert_int_eq(r, 0);
-        expect_words(output, "  2 replaced\n");
+        harness_expect_words(output, "  2 replaced\n");
         free(output);
 
         r = harness_run(h, VERIFY_MS, &output, (const char *[]){"pinfeedctl", "verify", "p", NULL});
         ck_assert_int_eq(r, 1);
-        expect_words(output, "  class_2/00056.jpg  no known image format\n300 samples, 3 bad\n");
+        harness_expect_words(output, "  class_2/00056.jpg  no known image format\n300 samples, 3 bad\n");
         free(output);
         finish(h);
 }
@@ -250,8 +250,8 @@ START_TEST(test_passes_on_why_it_cannot_begin) {
 
         r = harness_run(h, VERIFY_MS, &output, (const char *[]){"pinfeedctl", "verify", "nowhere", NULL});
         ck_assert_int_eq(r, 1);
-        expect_words(output, "pinfeedctl: pipeline nowhere");
-        expect_words(output, "No such file or directory");
+        harness_expect_words(output, "pinfeedctl: pipeline nowhere");
+        harness_expect_words(output, "No such file or directory");
         free(output);
         r = harness_run(h, VERIFY_MS, &output, (const char *[]){"pinfeedctl", "verify", "q", NULL});
         ck_assert_int_eq(r, 1);
@@ -468,8 +468,8 @@ START_TEST(test_says_when_it_cannot_clear) {
         ck_assert_int_eq(chmod(path, 0777), 0); /* others may write it: it is not trusted */
         r = harness_run(h, VERIFY_MS, &output, (const char *[]){"pinfeedctl", "verify", "p", NULL});
         ck_assert_int_eq(r, 1);
-        expect_words(output, "400 samples, 0 bad, 1 condemned\n");
-        expect_words(output, "the list of condemned samples could not be written: ");
+        harness_expect_words(output, "400 samples, 0 bad, 1 condemned\n");
+        harness_expect_words(output, "the list of condemned samples could not be written: ");
         free(output);
         ck_assert_uint_eq(count_verdict_files(h), 1);
         finish(h);
@@ -489,7 +489,8 @@ START_TEST(test_one_at_a_time_and_status_answers) {
 
         wait_trying(h);
         answer = harness_control(h, "{\"command\": \"verify\", \"pipeline\": \"p\"}");
-        expect_words(json_string_value(json_object_get(answer, "error")), "pipeline p is being verified");
+        harness_expect_words(json_string_value(json_object_get(answer, "error")),
+                             "pipeline p is being verified");
         json_decref(answer);
         last = clock_ns();
         while (line = hear(stream), !json_is_true(json_object_get(line, "done"))) {
