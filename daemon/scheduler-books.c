@@ -51,19 +51,32 @@ static void forget_streams(struct scheduler *scheduler) {
         }
 }
 
-/* A job comes, now. 0 or -ENOMEM. */
-int books_open(struct scheduler *scheduler, struct consumer *consumer) {
-        struct stream *stream = find_stream(scheduler, consumer->job.seed);
+/* The books of this seed, which count as used last; or NULL. */
+static struct stream *use_stream(struct scheduler *scheduler, uint64_t seed) {
+        struct stream *stream = find_stream(scheduler, seed);
 
         if (!stream)
                 stream = calloc(1, sizeof(*stream));
         else
                 list_unlink(&stream->link);
         if (!stream)
-                return -ENOMEM;
-        stream->view.seed = consumer->job.seed;
-        ++stream->view.jobs;
+                return NULL;
+        stream->view.seed = seed;
         list_append(&scheduler->streams, &stream->link);
+        return stream;
+}
+
+int books_keep(struct scheduler *scheduler, uint64_t seed) {
+        return use_stream(scheduler, seed) ? 0 : -ENOMEM;
+}
+
+/* A job comes, now. 0 or -ENOMEM. */
+int books_open(struct scheduler *scheduler, struct consumer *consumer) {
+        struct stream *stream = use_stream(scheduler, consumer->job.seed);
+
+        if (!stream)
+                return -ENOMEM;
+        ++stream->view.jobs;
         consumer->stream = stream;
         consumer->account.released = consumer->waits_since = scheduler->now;
         return 0;

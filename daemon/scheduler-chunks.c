@@ -43,7 +43,8 @@ struct urgency {
 /* What goes next, and into which slot: an open one, or one that is FREE or goes for it. */
 struct choice {
         struct slot *slot;
-        const struct consumer *missing; /* lacks it; NULL: it is open */
+        struct slot_key key;
+        bool begins; /* it is not open yet */
         struct urgency urgency;
 };
 
@@ -114,16 +115,26 @@ static bool choose_among(struct scheduler *scheduler, bool first, struct choice 
         if (missing && (!open || more_urgent(missing_urgency, open_urgency))) {
                 room = slots_find_room(scheduler, missing_urgency.use);
                 if (room) {
-                        *choice = (struct choice){room, missing, missing_urgency};
+                        *choice = (struct choice){room, cursor_key(&missing->cursor, missing), true,
+                                                  missing_urgency};
                         return true;
                 }
         }
-        *choice = (struct choice){open, NULL, open_urgency};
+        if (open)
+                *choice = (struct choice){open, open->key, false, open_urgency};
         return open != NULL;
 }
 
-static struct slot_key key_of(const struct choice *choice) {
-        return choice->missing ? cursor_key(&choice->missing->cursor, choice->missing) : choice->slot->key;
+/* Nobody is there: what is to be warm for who comes. */
+static bool choose_warm(struct scheduler *scheduler, struct choice *choice) {
+        struct slot *open;
+
+        *choice = (struct choice){.urgency = {.use = SCHEDULER_NEVER}};
+        if (!warm_choose(scheduler, &open, &choice->key))
+                return false;
+        choice->begins = !open;
+        choice->slot = open ? open : slots_find_room(scheduler, SCHEDULER_NEVER);
+        return choice->slot;
 }
 
 /* Those who catch up come first. How soon it is used is told as for any other: somebody else may wait for it,
@@ -131,20 +142,19 @@ static struct slot_key key_of(const struct choice *choice) {
 static bool choose(struct scheduler *scheduler, struct choice *choice) {
         struct consumer *who = NULL;
 
-        if (!scheduler->catch_up.front || !choose_among(scheduler, true, choice))
-                return choose_among(scheduler, false, choice);
-        choice->urgency = urgency_of(scheduler, key_of(choice), false, &who);
+        if (scheduler->catch_up.front && choose_among(scheduler, true, choice))
+                choice->urgency = urgency_of(scheduler, choice->key, false, &who);
+        else if (!choose_among(scheduler, false, choice))
+                return choose_warm(scheduler, choice);
         return true;
 }
 
 /* The slot that the choice fell on, open in any case. */
 static struct slot *take(struct scheduler *scheduler, const struct choice *choice) {
-        struct slot_key key = key_of(choice);
-
-        if (!choice->missing)
+        if (!choice->begins)
                 return choice->slot;
         slots_make_room(scheduler, choice->slot);
-        slots_start(scheduler, choice->slot, key);
+        slots_start(scheduler, choice->slot, choice->key);
         return choice->slot;
 }
 
@@ -339,12 +349,12 @@ static struct slot *take_back(struct scheduler *scheduler, uint32_t number, uint
 }
 
 static void give_up_unwanted(struct scheduler *scheduler, struct slot *slot) {
-        if (slot_is_open(slot) && slot->chunks == SCHEDULER_NONE &&
+        if (slot_is_open(slot) && slot->chunks == SCHEDULER_NONE && !warm_is_wanted(scheduler, slot->key) &&
             consumers_use(scheduler, slot->key, NULL) == SCHEDULER_NEVER)
                 slots_drop(scheduler, slot);
 }
 
-/* After a job has gone. */
+/* After a job has gone, or another one has come to what was being made warm. */
 void chunks_give_up_unwanted(struct scheduler *scheduler) {
         list_for_each_safe (entry, &scheduler->open)
                 give_up_unwanted(scheduler, container_of(entry, struct slot, link));
@@ -383,6 +393,7 @@ int scheduler_chunk_lost(struct scheduler *scheduler, uint32_t number, uint32_t 
 
         if (!slot)
                 return SCHEDULER_E_UNKNOWN;
+        scheduler->warm.in_vain |= list_is_empty(&scheduler->consumers);
         chunks_give_up(scheduler, slot);
         return 0;
 }

@@ -6,8 +6,9 @@
  * Most idle slots (READY, no leases) are never wanted again, or are leased before a slot is needed. So an
  * idle slot first lies in a list, and nobody asks who will want it. When a slot is needed, the list is gone
  * through: what no job will want is taken, and where jobs move through a stream together that is all that is
- * ever taken. What is wanted moves to the heap of the job that wants it first, under the number of the batch
- * that does; the heap's top is the slot that this job uses last.
+ * ever taken. (Of that, what is kept warm goes last: it moves to a list of its own, and is asked again when
+ * nothing else is left.) What is wanted moves to the heap of the job that wants it first, under the number of
+ * the batch that does; the heap's top is the slot that this job uses last.
  *
  * Batches keep their numbers while distances shrink, so time alone changes no heap. What it does change is
  * who is first: a job that is faster, has come, was sent elsewhere or has begun another epoch may want a slot
@@ -103,10 +104,26 @@ void slots_let_go(struct scheduler *scheduler, struct consumer *consumer) {
         }
 }
 
-/* A slot that nobody wants. */
+/* A slot that nobody wants, nor is kept warm. */
 static struct slot *unwanted(struct scheduler *scheduler) {
         while (!list_is_empty(&scheduler->idle)) {
                 struct slot *slot = container_of(scheduler->idle.next, struct slot, link);
+
+                if (settle(scheduler, slot))
+                        continue;
+                if (!warm_is_kept(scheduler, slot->key) ||
+                    (scheduler->sabotage & SCHEDULER_WITHOUT_WARM_LAST))
+                        return slot;
+                list_unlink(&slot->link);
+                list_append(&scheduler->warm_slots, &slot->link);
+        }
+        return NULL;
+}
+
+/* One that is kept warm, and nobody wants it since either: mostly the one that who comes would want last. */
+static struct slot *warm_one(struct scheduler *scheduler) {
+        while (!list_is_empty(&scheduler->warm_slots)) {
+                struct slot *slot = container_of(scheduler->warm_slots.prev, struct slot, link);
 
                 if (!settle(scheduler, slot))
                         return slot;
@@ -155,7 +172,8 @@ static struct slot *any_not_due(struct scheduler *scheduler) {
         return NULL;
 }
 
-/* A slot for what will be used at distance `use`: one that is FREE, or may be evicted for it, or NULL. */
+/* A slot for what will be used at distance `use` (SCHEDULER_NEVER: that is to be warm): one that is FREE, or
+ * may be evicted for it, or NULL. */
 struct slot *slots_find_room(struct scheduler *scheduler, uint64_t use) {
         struct slot *victim;
 
@@ -164,6 +182,8 @@ struct slot *slots_find_room(struct scheduler *scheduler, uint64_t use) {
         if (scheduler->sabotage & SCHEDULER_WITHOUT_EVICTION)
                 return any_not_due(scheduler);
         victim = unwanted(scheduler);
+        if (!victim && use != SCHEDULER_NEVER)
+                victim = warm_one(scheduler);
         return victim ? victim : latest(scheduler, use);
 }
 
@@ -171,7 +191,7 @@ struct slot *slots_find_room(struct scheduler *scheduler, uint64_t use) {
 void slots_make_room(struct scheduler *scheduler, struct slot *slot) {
         if (slot->state == SCHEDULER_SLOT_FREE)
                 return;
-        if (!slot->delivered)
+        if (!slot->delivered && !slot->warmed)
                 ++scheduler->counters.slots_undelivered;
         slots_drop(scheduler, slot);
 }

@@ -34,7 +34,7 @@ uint32_t scheduler_capacity(const struct scheduler *scheduler) {
 /* May it have a batch, as far as slots are not concerned? */
 static bool may_go_on(const struct consumer *consumer) {
         return consumer->held < consumer->job.max_held && !consumer->seeking &&
-               !consumer_is_parked(consumer) && !consumer->gathering &&
+               !consumer_is_parked(consumer) && !consumer_is_awaiting(consumer) &&
                !consumer_is_led(consumer, &consumer->next);
 }
 
@@ -62,6 +62,15 @@ void gather_look(struct scheduler *scheduler, uint64_t now) {
         }
         if (any)
                 consumers_choose_due(scheduler);
+}
+
+void scheduler_begin(struct scheduler *scheduler, uint32_t job) {
+        struct consumer *consumer = consumer_find(scheduler, job);
+
+        if (!consumer)
+                return;
+        consumer->expecting = false;
+        consumers_choose_due(scheduler);
 }
 
 /* What rules 2 and 3 charge a job with. */

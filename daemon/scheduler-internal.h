@@ -35,6 +35,9 @@ enum scheduler_sabotage {
         SCHEDULER_WITHOUT_DEMOTION = 1 << 14,
         SCHEDULER_WITHOUT_GATHER = 1 << 15, /* nobody waits for others to come */
         SCHEDULER_WITHOUT_GATHER_END = 1 << 16,
+        SCHEDULER_WITHOUT_WARM_LAST = 1 << 17, /* what is kept warm goes like any other slot */
+        SCHEDULER_WITHOUT_WARM_REST = 1 << 18, /* slots are filled for nobody while there are jobs */
+        SCHEDULER_WITHOUT_EXPECTING = 1 << 19, /* nobody waits for the ranks of its run */
 };
 
 /* The contents of a slot: rows [index x S, (index + 1) x S) of (seed, epoch). */
@@ -45,7 +48,7 @@ struct slot_key {
 };
 
 struct slot {
-        struct list link; /* one of scheduler's free, open, idle; in a heap or leased: none */
+        struct list link; /* one of scheduler's free, open, idle, warm; in a heap or leased: none */
         enum scheduler_slot_state state;
         struct slot_key key; /* unless FREE */
         uint32_t chain;      /* next slot of the same hash, or SCHEDULER_NONE */
@@ -59,6 +62,7 @@ struct slot {
         uint32_t stuck; /* times quarantined and not returned */
         bool lost;      /* FILLING, to be FREE or QUARANTINED once no chunk is out */
         bool delivered;
+        bool warmed;                /* filled for nobody */
         struct consumer *wanted_by; /* in whose heap it is, or NULL */
         uint64_t wanted_for;        /* the number of the batch that job wants it for */
         uint32_t heap_at;
@@ -115,6 +119,7 @@ struct consumer {
         uint64_t tired_until; /* a catch-up was in vain: no other before */
 
         bool gathering; /* waits for other jobs to come */
+        bool expecting; /* waits for scheduler_begin */
         bool bound;     /* lockstep: it waits for the others that are, and they for it */
         bool demoted;   /* was bound and gave nothing back for too long */
         bool limited;   /* by the place that the next line tells, where a batch must have ended */
@@ -176,6 +181,13 @@ struct lockstep {
         uint64_t lead;        /* what max_lead comes to, with the jobs that there are */
 };
 
+/* scheduler_set_warm */
+struct warm {
+        uint64_t seed;
+        uint32_t slots;
+        bool in_vain; /* one could not be filled: no other try before a job has come */
+};
+
 struct history_run {
         uint64_t seed;
         uint64_t first, end; /* epoch x slots of an epoch + index */
@@ -189,12 +201,14 @@ struct scheduler {
         uint64_t now;         /* of the last call that brought it */
         struct catch_up catch_up;
         struct lockstep lockstep;
+        struct warm warm;
         struct scheduler_counters counters;
 
         struct list consumers;
         struct list free;
-        struct list open; /* FILLING, with rows that no worker has */
-        struct list idle; /* READY, no leases; who will want them was not asked yet */
+        struct list open;       /* FILLING, with rows that no worker has */
+        struct list idle;       /* READY, no leases; who will want them was not asked yet */
+        struct list warm_slots; /* the same, but nobody did when it was asked last, and they are kept warm */
         struct list streams;
 
         struct slot *slots;
@@ -243,6 +257,11 @@ static inline uint64_t consumer_step_row(const struct consumer *consumer) {
         return batch_step_row(consumer, &consumer->next);
 }
 
+/* It waits for others that have not come. */
+static inline bool consumer_is_awaiting(const struct consumer *consumer) {
+        return consumer->gathering || consumer->expecting;
+}
+
 static inline uint64_t span_count(const struct slot_span *span) {
         return span->last - span->first + 1 + span->wrapped;
 }
@@ -275,6 +294,13 @@ void chunks_init(struct scheduler *scheduler, uint32_t chunks_max);
 void chunks_forget_returned(struct scheduler *scheduler, struct slot *slot);
 void chunks_give_up(struct scheduler *scheduler, struct slot *slot);
 void chunks_give_up_unwanted(struct scheduler *scheduler);
+
+/* scheduler-warm.c */
+bool warm_is_kept(const struct scheduler *scheduler, struct slot_key key);
+/* And it is to be filled now, for nobody. */
+bool warm_is_wanted(const struct scheduler *scheduler, struct slot_key key);
+/* What is to be filled next for nobody: an open slot, or (NULL) a missing key. False: nothing. */
+bool warm_choose(const struct scheduler *scheduler, struct slot **open, struct slot_key *missing);
 
 /* scheduler-history.c */
 bool history_add(struct scheduler *scheduler, struct slot_key key);
@@ -341,6 +367,8 @@ uint32_t scheduler_capacity(const struct scheduler *scheduler);
 
 /* scheduler-books.c */
 int books_open(struct scheduler *scheduler, struct consumer *consumer);
+/* There are books of this seed before its first job. */
+int books_keep(struct scheduler *scheduler, uint64_t seed);
 void books_close(struct scheduler *scheduler, struct consumer *consumer);
 void books_free(struct scheduler *scheduler);
 void books_prepared(struct scheduler *scheduler, uint64_t seed, uint32_t rows);

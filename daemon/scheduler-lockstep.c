@@ -157,7 +157,7 @@ static bool is_near(const struct scheduler *scheduler, const struct consumer *se
 /* Excused is who waits for data, or for others to go on or to come. */
 static bool lags(const struct scheduler *scheduler, struct consumer *consumer) {
         if ((consumer->due && consumer->missing > 0) || consumer_is_led(consumer, &consumer->next) ||
-            consumer->gathering || (scheduler->sabotage & SCHEDULER_WITHOUT_DEMOTION))
+            consumer_is_awaiting(consumer) || (scheduler->sabotage & SCHEDULER_WITHOUT_DEMOTION))
                 consumer->moved_at = scheduler->now;
         return scheduler->now - consumer->moved_at >= scheduler->lockstep.lag_timeout;
 }
@@ -172,7 +172,8 @@ static bool review(struct scheduler *scheduler) {
                 if (consumer->bound && lags(scheduler, consumer)) {
                         consumer->bound = false;
                         consumer->demoted = any = true;
-                } else if (!consumer->bound && !consumer->demoted && is_near(scheduler, consumer)) {
+                } else if (!consumer->bound && !consumer->demoted && !consumer->expecting &&
+                           is_near(scheduler, consumer)) {
                         consumer->bound = any = true;
                         consumer->moved_at = scheduler->now;
                 }

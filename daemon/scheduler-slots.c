@@ -54,6 +54,7 @@ void slots_start(struct scheduler *scheduler, struct slot *slot, struct slot_key
         slot->rows = left < scheduler->config.slot_rows ? (uint32_t)left : scheduler->config.slot_rows;
         slot->rows_assigned = slot->rows_done = 0;
         slot->lost = slot->delivered = false; /* nothing is returned: slots_drop saw to that */
+        slot->warmed = list_is_empty(&scheduler->consumers);
         slot->chain = *head;
         *head = slot_number(scheduler, slot);
         list_unlink(&slot->link);
@@ -64,6 +65,7 @@ void slots_ready(struct scheduler *scheduler, struct slot *slot) {
         list_unlink(&slot->link);
         slot->state = SCHEDULER_SLOT_READY;
         ++scheduler->counters.slots_filled;
+        scheduler->counters.slots_warmed += slot->warmed;
         if (history_add(scheduler, slot->key))
                 books_refilled(scheduler, slot->key.seed, slot->rows);
         consumers_slot_ready(scheduler, slot->key);

@@ -10,6 +10,7 @@
  *     rule 4, due          the same, and consumer_use in scheduler-walk.c
  *     rule 5, eviction     scheduler-eviction.c; what is filled next: scheduler-chunks.c
  *     catching up          scheduler-catch-up.c; lockstep: scheduler-lockstep.c
+ *     before any job       scheduler-warm.c
  *
  * What becomes of the work of workers that fail is in scheduler-chunks.c, quarantine in scheduler-slots.c,
  * and rule 3 in a ring that quarantine made too small for its jobs in scheduler-grant.c.
@@ -70,6 +71,7 @@ int scheduler_new(struct scheduler **schedulerp, const struct scheduler_config *
         list_init(&scheduler->free);
         list_init(&scheduler->open);
         list_init(&scheduler->idle);
+        list_init(&scheduler->warm_slots);
         list_init(&scheduler->streams);
         r = allocate(scheduler);
         if (r < 0) {
@@ -229,6 +231,8 @@ int scheduler_attach(struct scheduler *scheduler, const struct scheduler_job *jo
         }
         consumer_wait(scheduler, consumer, now);
         consumers_choose_due(scheduler);
+        scheduler->warm.in_vain = false;
+        chunks_give_up_unwanted(scheduler);
         return 0;
 }
 
@@ -328,7 +332,7 @@ void scheduler_counters(const struct scheduler *scheduler, struct scheduler_coun
 }
 
 void scheduler_add_counters(struct scheduler_counters *sum, const struct scheduler_counters *more) {
-        static_assert(sizeof(*sum) == 9 * sizeof(uint64_t), "each of them is added below");
+        static_assert(sizeof(*sum) == 10 * sizeof(uint64_t), "each of them is added below");
         sum->rows_prepared += more->rows_prepared;
         sum->rows_delivered += more->rows_delivered;
         sum->batches_delivered += more->batches_delivered;
@@ -336,6 +340,7 @@ void scheduler_add_counters(struct scheduler_counters *sum, const struct schedul
         sum->rows_refilled += more->rows_refilled;
         sum->slots_refilled += more->slots_refilled;
         sum->slots_undelivered += more->slots_undelivered;
+        sum->slots_warmed += more->slots_warmed;
         sum->catch_ups += more->catch_ups;
         sum->catch_ups_met += more->catch_ups_met;
 }
@@ -353,6 +358,7 @@ int scheduler_view_job(const struct scheduler *scheduler, uint32_t job, struct s
                 .leased = consumer->leased,
                 .waiting = consumer->due && consumer->missing > 0,
                 .gathering = consumer->gathering,
+                .expecting = consumer->expecting,
                 .bound = consumer->bound,
                 .demoted = consumer->demoted,
                 .led = consumer_is_led(consumer, &consumer->next),

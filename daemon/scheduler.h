@@ -35,7 +35,7 @@ struct scheduler_job {
         uint32_t start_epoch;
         uint64_t start_row;
         uint32_t max_held; /* batches */
-        uint32_t ahead;    /* slots that jobs who came before it still wait for */
+        uint32_t ahead;    /* slots that jobs who came before it still wait for, or were promised */
         /* epochs after the one it is in that may be prepared for it, and that it may be given without asking;
          * with 0 it has nothing more to come after an epoch's last batch until scheduler_seek */
         uint32_t lookahead;
@@ -43,6 +43,7 @@ struct scheduler_job {
          * that time has come; 0 or 1: at once */
         uint32_t gather;
         uint64_t gather_until;
+        bool expecting; /* it gets nothing until scheduler_begin: ranks of its run have not come */
 };
 
 /* Rows [first, first + rows) of `slot`: global rows [row, row + rows) of (seed, epoch). */
@@ -86,6 +87,7 @@ struct scheduler_counters {
         uint64_t rows_refilled;     /* of rows_prepared: in slots that were filled before and evicted */
         uint64_t slots_refilled;    /* those slots */
         uint64_t slots_undelivered; /* evicted without having been delivered to anybody */
+        uint64_t slots_warmed;      /* filled while there was no job; none of the line before */
         uint64_t catch_ups;         /* begun */
         uint64_t catch_ups_met;     /* that ended because those behind had reached the job before them */
 };
@@ -116,6 +118,7 @@ struct scheduler_job_view {
         uint32_t leased;      /* slots */
         bool waiting;         /* its next batch is due and not READY */
         bool gathering;       /* waits for other jobs to come */
+        bool expecting;       /* waits for scheduler_begin */
         bool bound;           /* in lockstep with the other bound jobs of its stream */
         bool demoted;         /* from that, since it gave nothing back */
         bool led;             /* held back until the last of the others has come further */
@@ -181,10 +184,18 @@ int scheduler_detach(struct scheduler *scheduler, uint32_t job);
 int scheduler_seek(struct scheduler *scheduler, uint32_t job, uint32_t epoch, uint64_t row, uint32_t ahead,
                    uint64_t now, struct fault *fault);
 
-/* The slots that jobs sent away with SCHEDULER_E_LATER wait for, all together. While it is not 0, nobody is
- * granted more than its minimum, so that releases make room; the caller tries their attach again after each.
- */
+/* The slots that jobs sent away with SCHEDULER_E_LATER wait for, all together, and those that were promised
+ * to jobs which will come. While it is not 0, nobody is granted more than its minimum unless that leaves so
+ * many, so that releases make room; the caller tries their attach again after each. */
 void scheduler_set_awaited(struct scheduler *scheduler, uint32_t slots);
+
+/* Before the first job: while there is none, the first `slots` slots of epoch 0 of this seed are prepared,
+ * since the next job will begin there, and stay until a job needs the room. Of what no job wants they are the
+ * last to go. 0 or -ENOMEM. */
+int scheduler_set_warm(struct scheduler *scheduler, uint64_t seed, uint32_t slots);
+
+/* The ranks of this job's run have come: what it was attached for begins. */
+void scheduler_begin(struct scheduler *scheduler, uint32_t job);
 
 /* Before the first job: jobs of a stream wait for each other, so that none is more than about `max_lead` rows
  * ahead of the last, see scheduler-lockstep.c; one that gives nothing back for `lag_timeout` ns is waited for

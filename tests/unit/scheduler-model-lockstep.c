@@ -81,7 +81,7 @@ void model_note_excuses(struct model *model, uint64_t now) {
                 struct model_job *job = &model->jobs[i];
 
                 if ((job->due && !model_is_ready(model, job)) || model_is_led(model, job, job->next) ||
-                    job->gathering)
+                    job->gathering || job->expecting)
                         job->moved_at = now;
         }
 }
@@ -94,6 +94,8 @@ const char *model_check_lockstep(struct model *model, struct model_job *job, boo
                 return "a job lags, and the others still wait for it";
         if (was_bound && !lags && !bound)
                 return "a job is demoted too soon";
+        if (!was_bound && bound && job->expecting)
+                return "others wait for a job that waits for the ranks of its run";
         if (!was_bound && bound) {
                 breach = check_binding(model, job);
                 job->moved_at = now;

@@ -188,7 +188,7 @@ uint32_t model_count_ready(struct model *model, const struct model_job *job) {
 
 static bool may_go_on(const struct model *model, const struct model_job *job) {
         return job->n_held < job->job.max_held && !job->seeking && !model_is_parked(job) && !job->gathering &&
-               !model_is_led(model, job, job->next);
+               !job->expecting && !model_is_led(model, job, job->next);
 }
 
 bool model_within_minimum(const struct model *model, const struct model_job *job) {
@@ -267,6 +267,14 @@ void model_choose_due(struct model *model) {
                 if (job->due)
                         demand += more;
         }
+}
+
+bool model_is_warm(const struct model *model, struct model_key key) {
+        return key.seed == model->warm.seed && key.epoch == 0 && key.index < model->warm.slots;
+}
+
+bool model_makes_warm(const struct model *model) {
+        return model->n_jobs == 0 && !model->warm.in_vain;
 }
 
 /* Moves the job to the end of the line; returns where it is now. */

@@ -40,6 +40,7 @@ struct model_job {
         uint64_t number;
         uint64_t since;    /* the number it had when it was sent where it is */
         bool gathering;    /* waits for other jobs to come */
+        bool expecting;    /* waits for scheduler_begin */
         bool bound;        /* lockstep */
         uint64_t moved_at; /* when it gave something back last, or had an excuse */
         uint32_t minimum;
@@ -84,6 +85,11 @@ struct model {
         struct {
                 uint64_t max_lead, lag_timeout; /* as scheduler_set_lockstep */
         } lockstep;
+        struct {
+                uint64_t seed; /* as scheduler_set_warm */
+                uint32_t slots;
+                bool in_vain; /* a chunk was lost, and no job has come since */
+        } warm;
         uint32_t n_jobs;
         struct model_job jobs[MODEL_JOBS_MAX]; /* the longest waiting first */
         struct model_slot slots[MODEL_SLOTS_MAX];
@@ -115,6 +121,8 @@ bool model_within_minimum(const struct model *model, const struct model_job *job
 bool model_fits_really(struct model *model, const struct model_job *job);
 void model_choose_due(struct model *model);
 struct model_job *model_wait(struct model *model, struct model_job *job);
+bool model_is_warm(const struct model *model, struct model_key key); /* to be kept so, while there is room */
+bool model_makes_warm(const struct model *model);                    /* there is nobody else to work for */
 
 /* scheduler-model-catch-up.c. What is wrong with what the scheduler says, or NULL; after every look at it. */
 const char *model_check_catch_up(struct model *model, const struct scheduler_catch_up *view, bool runs,

@@ -11,7 +11,7 @@
  *             one filling at a time, a row is with one worker at a time, the lowest that nobody has goes
  *             next; what is leased stays, what is in quarantine is not touched; if no chunk is out and there
  *             is none, no job is left that could take a batch within its minimum; nobody waits for ever; in
- *             a steady run fills are delivered
+ *             a steady run fills are delivered; with no job there, what is to be warm becomes so
  *   rules     who is admitted; who is granted a lease, and before whom; what is filled first, and for
  *             somebody; what is evicted; who may catch up with whom, when, and for how long.
  *
@@ -248,7 +248,8 @@ static void check_beginning(struct simulation *sim, struct model_key key) {
         for (uint32_t i = 0; i < sim->model.config.slots; ++i) {
                 const struct model_slot *slot = &sim->model.slots[i];
 
-                if (use > 0 && model_is_open(slot) && model_use(&sim->model, slot->key) <= use)
+                if (use > 0 && model_is_open(slot) && model_use(&sim->model, slot->key) <= use &&
+                    (use < MODEL_NEVER || model_is_warm(&sim->model, slot->key)))
                         breach(sim, "a slot was begun while slot %u had open rows", i);
         }
 }
@@ -275,7 +276,8 @@ static void check_urgency(struct simulation *sim, struct model_key key) {
                         breach(sim, "rule 4: something was filled before the due batch of job %u",
                                job->job.id);
         }
-        if (model_use(&sim->model, key) == MODEL_NEVER)
+        if (model_use(&sim->model, key) == MODEL_NEVER &&
+            !(model_makes_warm(&sim->model) && model_is_warm(&sim->model, key)))
                 breach(sim, "a slot is filled for nobody");
 }
 
@@ -283,15 +285,21 @@ static void check_urgency(struct simulation *sim, struct model_key key) {
 static void check_eviction(struct simulation *sim, uint32_t number, struct model_key key) {
         uint64_t use = model_use(&sim->model, sim->model.slots[number].key);
 
+        bool warm = model_is_warm(&sim->model, sim->model.slots[number].key);
+
         if (use == 0)
                 breach(sim, "rule 4: a slot of a due batch was evicted");
-        if (use <= model_use(&sim->model, key))
+        if (use <= model_use(&sim->model, key) && (use < MODEL_NEVER || warm))
                 breach(sim, "rule 5: a slot was evicted for one that is used no sooner");
         for (uint32_t i = 0; i < sim->model.config.slots; ++i) {
                 if (sim->model.slots[i].state == SCHEDULER_SLOT_FREE)
                         breach(sim, "a slot was evicted while another was FREE");
                 if (model_is_idle(&sim->model, i) && model_use(&sim->model, sim->model.slots[i].key) > use)
                         breach(sim, "rule 5: the slot that was evicted was not the one used last");
+                if (use == MODEL_NEVER && warm && model_is_idle(&sim->model, i) &&
+                    model_use(&sim->model, sim->model.slots[i].key) == MODEL_NEVER &&
+                    !model_is_warm(&sim->model, sim->model.slots[i].key))
+                        breach(sim, "a slot that was kept warm was evicted before one that nobody wants");
         }
 }
 
@@ -365,9 +373,11 @@ static void take_chunk(struct simulation *sim, const struct scheduler_chunk *chu
 static void give_up_unwanted(struct simulation *sim) {
         for (uint32_t i = 0; i < sim->model.config.slots; ++i) {
                 struct model_slot *slot = &sim->model.slots[i];
+                bool warm = model_makes_warm(&sim->model) && model_is_warm(&sim->model, slot->key);
 
                 if (slot->state == SCHEDULER_SLOT_FILLING && model_count_rows(slot, MODEL_ROW_OUT) == 0 &&
-                    (slot->lost || (model_is_open(slot) && model_use(&sim->model, slot->key) == MODEL_NEVER)))
+                    (slot->lost ||
+                     (model_is_open(slot) && !warm && model_use(&sim->model, slot->key) == MODEL_NEVER)))
                         slot->state = slot->stuck > 0 ? SCHEDULER_SLOT_QUARANTINED : SCHEDULER_SLOT_FREE;
         }
 }
@@ -450,6 +460,7 @@ static void end_chunk(struct simulation *sim, uint32_t i, enum chunk_end how) {
         } else {
                 set_rows(sim, &chunk, 0, chunk.rows, MODEL_ROW_OPEN);
                 sim->model.slots[chunk.slot].lost = true;
+                sim->model.warm.in_vain |= sim->model.n_jobs == 0;
                 r = scheduler_chunk_lost(sim->scheduler, chunk.slot, chunk.first, chunk.rows);
         }
         if (r != 0)
@@ -503,6 +514,7 @@ static struct scheduler_job draw_job(struct simulation *sim) {
                 job.lookahead = lookaheads[between(sim, 0, 3)];
                 if (!sim->options->steady && !sim->options->outcomes_only && chance(sim, 4))
                         job.gather = between(sim, 0, 4);
+                job.expecting = !sim->options->steady && !sim->options->outcomes_only && chance(sim, 6);
         }
         job.max_held = between(sim, 1, MODEL_HELD_MAX);
         job.gather_until = sim->now + (job.gather > 0 ? between(sim, 0, 50 * TICK_MAX_NS) : 0);
@@ -564,8 +576,11 @@ static int attach(struct simulation *sim) {
         its->next = position_first(&job.plan, job.start_epoch, job.start_row);
         its->epoch = its->next.epoch;
         its->gathering = job.gather > 1;
+        its->expecting = job.expecting;
+        sim->model.warm.in_vain = false;
         its->laziness = chance(sim, 2) ? 0 : between(sim, 1, 4);
         its->tenacious = !sim->options->steady && job.max_held > 1 && chance(sim, 2);
+        give_up_unwanted(sim);
         return 0;
 }
 
@@ -658,6 +673,26 @@ static void detach(struct simulation *sim) {
         model_wait(&sim->model, job);
         --sim->model.n_jobs;
         give_up_unwanted(sim);
+}
+
+/* One leaves, or all do: then slots are made warm for who comes next. */
+static void leave(struct simulation *sim) {
+        uint32_t n = sim->model.warm.slots > 0 && chance(sim, 3) ? sim->model.n_jobs : 1;
+
+        while (n-- > 0)
+                detach(sim);
+}
+
+/* The ranks have come that some have waited for. */
+static void begin_some(struct simulation *sim) {
+        for (uint32_t i = 0; i < sim->model.n_jobs; ++i) {
+                struct model_job *job = &sim->model.jobs[i];
+
+                if (!job->expecting || !chance(sim, 2))
+                        continue;
+                job->expecting = false;
+                scheduler_begin(sim->scheduler, job->job.id);
+        }
 }
 
 static void release(struct simulation *sim, struct model_job *job) {
@@ -803,6 +838,23 @@ static void check_views(struct simulation *sim) {
         }
 }
 
+/* Nobody works, and nobody is there: all is warm that there is room for. */
+static void check_warm(struct simulation *sim) {
+        struct model_key key = {.seed = sim->model.warm.seed};
+        bool room = false;
+
+        for (uint32_t i = 0; i < sim->model.config.slots; ++i)
+                room |= sim->model.slots[i].state == SCHEDULER_SLOT_FREE ||
+                        (model_is_idle(&sim->model, i) &&
+                         !model_is_warm(&sim->model, sim->model.slots[i].key));
+        for (; room && key.index < sim->model.warm.slots; ++key.index) {
+                const struct model_slot *slot = model_find(&sim->model, key);
+
+                if (!slot || slot->state != SCHEDULER_SLOT_READY)
+                        breach(sim, "slot %llu of the epoch is not made warm", (unsigned long long)key.index);
+        }
+}
+
 static bool could_take(struct model *model, const struct model_job *job) {
         return model_within_minimum(model, job) && (!model_is_short(model) || model_fits_really(model, job));
 }
@@ -819,9 +871,9 @@ static void end_gathering(struct simulation *sim) {
                 if (n >= job->job.gather || sim->now >= job->job.gather_until)
                         job->gathering = false;
                 scheduler_view_job(sim->scheduler, job->job.id, &view);
-                if (view.gathering != job->gathering)
+                if (view.gathering != job->gathering || view.expecting != job->expecting)
                         breach(sim, "job %u %s for others to come", job->job.id,
-                               view.gathering ? "still waits" : "does not wait");
+                               view.gathering || view.expecting ? "still waits" : "does not wait");
         }
         model_choose_due(&sim->model);
 }
@@ -889,7 +941,8 @@ static void pump(struct simulation *sim) {
                 if (looked != work)
                         breach(sim, "a look found %s chunk, but there was %s", looked ? "a" : "no",
                                work ? "one" : "none");
-                if (work && use != model_use(&sim->model, key_of(&sim->model.config, &chunk)))
+                if (work && !sim->options->outcomes_only &&
+                    use != model_use(&sim->model, key_of(&sim->model.config, &chunk)))
                         breach(sim, "a look told a use %llu batches away, which is not the chunk's",
                                (unsigned long long)use);
                 if (work)
@@ -899,6 +952,8 @@ static void pump(struct simulation *sim) {
                 if (sim->model.n_chunks == 0 && could_take(&sim->model, &sim->model.jobs[i]))
                         breach(sim, "no progress: job %u could take a batch, and nobody works",
                                sim->model.jobs[i].job.id);
+        if (sim->model.n_chunks == 0 && model_makes_warm(&sim->model))
+                check_warm(sim);
         check_views(sim);
 }
 
@@ -917,9 +972,11 @@ static void random_event(struct simulation *sim) {
         if (dice < 3)
                 come(sim);
         else if (dice < 5 && sim->model.n_jobs > 0)
-                detach(sim);
-        else if (dice < 8)
+                leave(sim);
+        else if (dice < 7)
                 talk_nonsense(sim);
+        else if (dice < 10)
+                begin_some(sim);
         else if (dice < 42)
                 release_some(sim);
         else if (dice < 45)
@@ -962,6 +1019,15 @@ static void begin(struct simulation *sim) {
         }
         scheduler_set_lockstep(sim->scheduler, sim->model.lockstep.max_lead, sim->model.lockstep.lag_timeout);
         scheduler_set_catch_up(sim->scheduler, sim->model.catch_up.rows, sim->model.catch_up.ns);
+        if (!sim->options->steady && !sim->options->outcomes_only && chance(sim, 2)) {
+                uint32_t slots = between(sim, 1, config->slots);
+                uint64_t most = (config->samples + config->slot_rows - 1) / config->slot_rows;
+
+                sim->model.warm.seed = 1;
+                sim->model.warm.slots = slots < most ? slots : (uint32_t)most;
+                if (scheduler_set_warm(sim->scheduler, 1, slots) < 0)
+                        breach(sim, "no books");
+        }
         if (!sim->options->steady && chance(sim, 3))
                 chunks_init(sim->scheduler, between(sim, 1, 4));
         for (uint32_t i = 0; sim->options->steady && i < MODEL_JOBS_MAX; ++i)

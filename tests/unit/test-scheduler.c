@@ -155,6 +155,9 @@ static const struct {
         {"lockstep: demotion", SCHEDULER_WITHOUT_DEMOTION},
         {"gathering: nothing before the others are there", SCHEDULER_WITHOUT_GATHER},
         {"gathering: no longer", SCHEDULER_WITHOUT_GATHER_END},
+        {"warm: goes last", SCHEDULER_WITHOUT_WARM_LAST},
+        {"warm: only while there is no job", SCHEDULER_WITHOUT_WARM_REST},
+        {"a run: nothing before all ranks are there", SCHEDULER_WITHOUT_EXPECTING},
 };
 
 /* These are no matter of life and death, so the model tells. */
