@@ -144,6 +144,8 @@ static void print_sharing(FILE *out, const struct config_pipeline *pipeline) {
             pipeline->lag_timeout != CONFIG_LAG_TIMEOUT_DEFAULT)
                 fprintf(out, "  %-11s %.10g seconds, then a job is waited for no more\n", "lag_timeout",
                         pipeline->lag_timeout);
+        if (pipeline->warm > 0)
+                fprintf(out, "  %-11s %" PRIu64 " slots, while there is no job\n", "warm", pipeline->warm);
         if (pipeline->catch_up != CONFIG_CATCH_UP_DEFAULT)
                 fprintf(out, "  %-11s %.10g seconds of work\n", "catch_up", pipeline->catch_up);
 }

@@ -114,5 +114,8 @@ const struct key config_pipeline_keys[] = {
          .help = "seconds of work that a job may be behind another of its stream and still be brought on to "
                  "it, "
                  "so that both share one preparation; 0: never"},
+        {"warm", KEY_U64, PIPELINE(warm), RANGE(0, CONFIG_SLOTS_MAX), .fallback = "0",
+         .help = "slots of the first epoch's beginning that are prepared while there is no job, so that the "
+                 "next one begins at once; more than 0 means `reserve: start`"},
         {0},
 };

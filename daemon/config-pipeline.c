@@ -87,6 +87,16 @@ static void settle_lookahead(struct config_pipeline *pipeline) {
 }
 
 /* Keys of one policy say nothing under the other; somebody must have meant something. */
+/* What is to be warm stays. */
+static int settle_warm(struct config_pipeline *pipeline, const struct mapping *mapping, struct fault *fault) {
+        if (pipeline->warm > pipeline->n_slots)
+                return refuse(mapping, "warm", fault, "expected at most the ring's %u slots, got %" PRIu64,
+                              pipeline->n_slots, pipeline->warm);
+        if (pipeline->warm > 0)
+                pipeline->reserve = CONFIG_RESERVE_START;
+        return 0;
+}
+
 static int check_sharing(const struct config_pipeline *pipeline, const struct mapping *mapping,
                          struct fault *fault) {
         static const char *const keys[] = {"max_lead", "lag_timeout"};
@@ -206,6 +216,8 @@ int config_read_pipeline(struct config_pipeline *pipeline, struct document *docu
                 r = lay_out(pipeline, &mapping, fault);
         if (!r)
                 r = settle_ring(pipeline, &mapping, fault);
+        if (!r)
+                r = settle_warm(pipeline, &mapping, fault);
         if (r < 0)
                 return r;
         settle_lookahead(pipeline);

@@ -156,7 +156,8 @@ static bool could(void *context) {
         struct pipeline *pipeline = context;
 
         return pipeline->state == PIPELINE_READY &&
-               (!list_is_empty(&pipeline->jobs) || pipeline->suspects->count > 0) &&
+               (!list_is_empty(&pipeline->jobs) || pipeline->suspects->count > 0 ||
+                pipeline->config->warm > 0) &&
                pool_free_worker(&pipeline->pool, true);
 }
 

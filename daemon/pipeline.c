@@ -221,6 +221,9 @@ void pipeline_become_ready(struct pipeline *pipeline) {
         if (!pipeline->scheduler) {
                 pipeline->slot_ready_ns = calloc(pipeline->ring.slots, sizeof(*pipeline->slot_ready_ns));
                 r = pipeline->slot_ready_ns ? scheduler_new(&pipeline->scheduler, &geometry) : -ENOMEM;
+                if (r >= 0)
+                        r = scheduler_set_warm(pipeline->scheduler, pipeline->config->seed,
+                                               (uint32_t)pipeline->config->warm);
         }
         if (r >= 0)
                 r = fingerprint_make(pipeline->fingerprint, &pipeline->config->recipe, pipeline->index.sha256,

@@ -161,6 +161,87 @@ START_TEST(a_pipeline_stays_while_it_is_verified) {
 }
 END_TEST
 
+/* ---- warm ---- */
+
+static bool is_warm(struct harness *h, void *context) {
+        return harness_status_number(h, "pipelines/p/slots_ready") >= 4 &&
+               harness_status_number(h, "pipelines/p/workers_busy") == 0;
+}
+
+static double rows_prepared(struct harness *h) {
+        return harness_status_number(h, "pipelines/p/rows_prepared");
+}
+
+/* Before the first job, and again after one that used the room: the first slots are there, no more, and a job
+ * that begins there has them without any work. */
+START_TEST(the_first_slots_are_kept_warm) {
+        struct harness *h = start("idle: 0.1\n"
+                                  "pipelines:\n"
+                                  "  p:\n"
+                                  "    source: {type: synthetic, samples: 1000, mode: ramp, bytes: 4096}\n"
+                                  "    batch_size: 32\n"
+                                  "    slots: 6\n"
+                                  "    warm: 4\n");
+        struct pinfeed_attach attach = reader_attach(h, "p", 2);
+        struct reader reader;
+        double before;
+
+        harness_wait(h, "four warm slots", is_warm, NULL, SOON_MS);
+        usleep(300 * 1000); /* longer than idle */
+        ck_assert_double_eq(rows_prepared(h), 4 * 32);
+        for (int round = 0; round < 2; round++) {
+                before = rows_prepared(h);
+                reader_open_with(&reader, &attach);
+                reader_read(&reader, 4);
+                reader_close(&reader);
+                harness_wait(h, "no job", all_left, NULL, SOON_MS);
+                harness_wait(h, "four warm slots", is_warm, NULL, SOON_MS);
+                /* six slots of the ring, and one for each batch that was released, are ahead at most */
+                ck_assert_double_le(rows_prepared(h) - before, (2 + 4 + 4) * 32);
+        }
+        reader_open_with(&reader, &attach);
+        reader_read(&reader, 20); /* takes the whole ring */
+        reader_close(&reader);
+        harness_wait(h, "no job", all_left, NULL, SOON_MS);
+        harness_wait(h, "four warm slots", is_warm, NULL, SOON_MS);
+        finish(h);
+}
+END_TEST
+
+static bool names_it(struct harness *h, void *context) {
+        return harness_log_contains(h, "1.jpg");
+}
+
+/* A sample that ends its stream would do so for ever, with nobody there to be told. */
+START_TEST(what_fails_is_not_made_warm_again_and_again) {
+        struct harness *h = harness_new();
+        char path[HARNESS_PATH_MAX + 64];
+        double prepared;
+
+        harness_write_config(h,
+                             "pipelines:\n"
+                             "  p:\n"
+                             "    source: {type: imagefolder, path: %s/images}\n"
+                             "    transforms: [{center_crop: {size: 4}}]\n"
+                             "    batch_size: 2\n"
+                             "    on_error: fail\n"
+                             "    warm: 2\n",
+                             harness_directory(h));
+        snprintf(path, sizeof(path),
+                 "mkdir -p %s/images/a && for i in 1 2 3 4; do echo no > %s/images/a/$i.jpg; done",
+                 harness_directory(h), harness_directory(h));
+        ck_assert_int_eq(system(path), 0);
+        harness_start(h);
+        harness_wait(h, "the bad sample", names_it, NULL, SOON_MS);
+        usleep(300 * 1000);
+        prepared = harness_status_number(h, "pipelines/p/rows_prepared");
+        usleep(300 * 1000);
+        ck_assert_double_eq(harness_status_number(h, "pipelines/p/rows_prepared"), prepared);
+        ck_assert_double_eq(harness_status_number(h, "pipelines/p/workers_busy"), 0);
+        finish(h);
+}
+END_TEST
+
 int main(void) {
         Suite *suite = suite_create("system: pipelines at rest");
         TCase *tcase = tcase_create("rest");
@@ -173,6 +254,8 @@ int main(void) {
         tcase_add_test(tcase, who_comes_while_it_lets_go_is_served);
         tcase_add_test(tcase, a_pipeline_that_was_started_in_vain_lets_go);
         tcase_add_test(tcase, a_pipeline_stays_while_it_is_verified);
+        tcase_add_test(tcase, the_first_slots_are_kept_warm);
+        tcase_add_test(tcase, what_fails_is_not_made_warm_again_and_again);
         suite_add_tcase(suite, tcase);
         return run_suite(suite);
 }

@@ -44,7 +44,7 @@ static const struct {
         {"an anchor that is its own value",
          "pipelines: &p\n"
          "  a: *p\n",
-         "2:3: pipelines.a.a: unknown key, the nearest known one is seed"},
+         "2:3: pipelines.a.a: unknown key, the nearest known one is warm"},
         {"a circle of lists", HEAD IMAGES BATCH "    transforms: &t [*t]\n",
          "5:17: pipelines.a.transforms[0]: expected a transform, got a list"},
         {"a tag", HEAD SOURCE "    batch_size: !!int 8\n",
@@ -231,6 +231,10 @@ static const struct {
          "5:15: pipelines.a.max_lead: expected it only with `sharing: lockstep`"},
         {"lag_timeout without lockstep", HEAD SOURCE BATCH "    sharing: elastic\n    lag_timeout: 9\n",
          "6:18: pipelines.a.lag_timeout: expected it only with `sharing: lockstep`"},
+        {"warm beyond the ring", HEAD SOURCE BATCH "    slots: 4\n    warm: 5\n",
+         "6:11: pipelines.a.warm: expected at most the ring's 4 slots, got 5"},
+        {"warm beyond the ring that is usual", HEAD SOURCE BATCH "    warm: 9\n",
+         "5:11: pipelines.a.warm: expected at most the ring's 8 slots, got 9"},
         {"sample_timeout 0", HEAD SOURCE BATCH "    sample_timeout: 0\n",
          "5:21: pipelines.a.sample_timeout: expected a number from 0.5 to 86400, got 0"},
         {"sample_timeout over a day", HEAD SOURCE BATCH "    sample_timeout: 86400.5\n",
@@ -373,7 +377,7 @@ END_TEST
 START_TEST(test_foreign_names_are_cleaned) {
         /* an escape sequence of a terminal, as a key */
         assert_refused(HEAD SOURCE BATCH "    \"\\e[31m\\n\": 1\n",
-                       "5:5: pipelines.a.?[31m?: unknown key, the nearest known one is seed");
+                       "5:5: pipelines.a.?[31m?: unknown key, the nearest known one is warm");
         assert_refused("pipelines:\n  \"\\e\": 1\n",
                        "2:3: pipelines: expected a name of 1 to 64 of A-Z a-z 0-9 . _ -, got \"?\"");
 }

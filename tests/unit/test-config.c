@@ -41,6 +41,7 @@ START_TEST(test_defaults) {
         ck_assert_uint_eq(pipeline->max_lead, 0);
         ck_assert(pipeline->lag_timeout == CONFIG_LAG_TIMEOUT_DEFAULT);
         ck_assert(pipeline->catch_up == CONFIG_CATCH_UP_DEFAULT);
+        ck_assert_uint_eq(pipeline->warm, 0);
         ck_assert_uint_eq(pipeline->schema.n_fields, 2);
         ck_assert_uint_eq(pipeline->schema.slot_rows, 8);
         ck_assert_uint_eq(pipeline->n_slots, CONFIG_SLOTS_DEFAULT);
@@ -79,7 +80,7 @@ static const char whole[] = "# pinfeed.yaml\n"
                             "    idle: 0\n"
                             "    ring: 2G\n"
                             "    backing: memfd\n"
-                            "    reserve: start\n"
+                            "    warm: 3\n"
                             "    on_error: fail\n"
                             "    max_errors: 0.25\n"
                             "    sample_timeout: 86400\n"
@@ -141,6 +142,7 @@ START_TEST(test_whole) {
         ck_assert_uint_eq(pipeline->max_lead, 4096);
         ck_assert(pipeline->lag_timeout == 2.5);
         ck_assert(pipeline->catch_up == 0);
+        ck_assert_uint_eq(pipeline->warm, 3);
         ck_assert_uint_eq(pipeline->ring, UINT64_C(2) << 30);
         ck_assert_uint_eq(pipeline->n_slots, (UINT64_C(2) << 30) / pipeline->schema.slot_bytes);
         ck_assert_uint_le(pipeline->ring_bytes, UINT64_C(2) << 30);
