@@ -85,6 +85,7 @@ static void connection_add(char *details, size_t size, const char *sentence, con
 
 int connection_failed(struct pinfeed_job *job, const struct message_failed *failed) {
         char details[MESSAGE_FILE_MAX + 160] = "";
+        int error = failed->error == ETIMEDOUT ? -ETIMEDOUT : -EIO;
 
         if (failed->sample_given)
                 connection_add(details, sizeof(details), failed->text, "sample %llu",
@@ -101,8 +102,8 @@ int connection_failed(struct pinfeed_job *job, const struct message_failed *fail
                 connection_add(details, sizeof(details), failed->text, "status %u", failed->exit_status);
 
         if (!details[0])
-                return fault_set(&job->fault, -EIO, "%s", failed->text);
-        return fault_set(&job->fault, -EIO, "%s (%s)", failed->text, details + 2);
+                return fault_set(&job->fault, error, "%s", failed->text);
+        return fault_set(&job->fault, error, "%s (%s)", failed->text, details + 2);
 }
 
 static int connection_check_peer(struct pinfeed_job *job, const char *path) {

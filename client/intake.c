@@ -140,6 +140,7 @@ int intake_receive(struct pinfeed_job *job) {
                 return r == MESSAGE_E_AGAIN ? 0 : r;
         switch (job->message.type) {
         case MESSAGE_BATCHES:
+                job->begun = true;
                 r = take_batches(job, &job->message.batches);
                 return r < 0 ? r : 1;
         case MESSAGE_SOUGHT:

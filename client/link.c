@@ -105,6 +105,7 @@ static int try_connect(struct pinfeed_job *job) {
         if (job->attached_once) {
                 job->request.start = MESSAGE_START_GIVEN;
                 job->request.gather = 0; /* it has begun */
+                job->request.begun = job->begun;
                 job->request.start_epoch = job->here.epoch;
                 job->request.start_row = job->here.row;
         }

@@ -21,6 +21,7 @@ enum {
         OPEN_TIMEOUT_DEFAULT_MS = 300000,
         OPEN_MAX_HELD_DEFAULT = 4,
         OPEN_GATHER_DEFAULT_MS = 60000,
+        OPEN_GROUP_DEFAULT_MS = 300000,
 };
 
 _Static_assert((int)PINFEED_START_LIVE == (int)MESSAGE_START_LIVE,
@@ -81,6 +82,13 @@ static int open_check(struct pinfeed_job *job, const struct pinfeed_attach *atta
         if (attach->gather > MESSAGE_SLOTS_MAX)
                 return fault_set(&job->fault, -EINVAL, "gather is %u, at most %d jobs are allowed",
                                  attach->gather, MESSAGE_SLOTS_MAX);
+        if (attach->group_size > attach->world_size)
+                return fault_set(&job->fault, -EINVAL,
+                                 "group_size is %u, more than the %u ranks of world_size", attach->group_size,
+                                 attach->world_size);
+        if (attach->group_size && !*attach->group)
+                return fault_set(&job->fault, -EINVAL,
+                                 "group_size is %u, but there is no group to be counted", attach->group_size);
         if (attach->start > PINFEED_START_LIVE)
                 return fault_set(&job->fault, -EINVAL, "start is %u, expected 0 or 1", attach->start);
         if (attach->start == PINFEED_START_LIVE &&
@@ -155,6 +163,9 @@ static int open_make_request(struct pinfeed_job *job, const struct pinfeed_attac
                 .start = (uint8_t)attach->start,
                 .gather = attach->gather,
                 .gather_ms = attach->gather_timeout_ms ? attach->gather_timeout_ms : OPEN_GATHER_DEFAULT_MS,
+                .group_size = attach->group_size,
+                .group_ms = attach->group_timeout_ms ? attach->group_timeout_ms : OPEN_GROUP_DEFAULT_MS,
+                .duplicate_rank = attach->duplicate_rank,
         };
         r = open_take_names(job, attach);
         if (r == 0)

@@ -90,7 +90,10 @@ struct pinfeed_attach {
          * times a second; may be NULL. */
         void (*progress)(void *context, const char *text);
         void *progress_context;
-        const char *group; /* name that the ranks of one run have in common, for people; NULL: none */
+        /* Name that the ranks of one run have in common; NULL: none. With one they are let in as a whole: the
+         * first is refused if there is no room for all, and pinfeed_next gives nothing before all have come
+         * (group_size, group_timeout_ms). A rank that is there already is refused with -EEXIST. */
+        const char *group;
         /* What pinfeed_job_state gave: goes on exactly there, in place of start_epoch and start_row. With
          * another world_size or batch_size too: every row of the epoch still comes once. Refused with -ESTALE
          * and what differs if the pipeline (its name, source, recipe or order) or the seed is not the same
@@ -109,6 +112,12 @@ struct pinfeed_attach {
          */
         uint32_t gather;
         uint32_t gather_timeout_ms;
+        uint32_t group_size; /* ranks of the group on this machine; 0: world_size */
+        /* Since it connected, for which it waits for the others of its group; then pinfeed_next says
+         * -ETIMEDOUT with the ranks that are missing, for good. 0: 300,000; UINT32_MAX: for ever. */
+        uint32_t group_timeout_ms;
+        bool duplicate_rank; /* others of its group may have its rank, and read the same rows (tensor
+                                parallelism) */
 };
 
 /* One tensor of a batch. The first dimension is the rows of the batch and stands in `rows`, not in `shape`.
@@ -143,9 +152,9 @@ struct pinfeed_info {
  * yours to close. On failure *job is a job that can only give pinfeed_error and be closed, or NULL for want
  * of memory. 0; -EINVAL bad argument; -ENOENT no daemon listens, or no such pipeline; -ETIMEDOUT; -EPROTO
  * another protocol version or a broken message; -EPERM the daemon belongs to somebody else; -ESTALE `state`
- * is of something else, and what differs; -ENOSPC the ring has no room for another job; -EIO the pipeline
- * failed; -EPIPE the daemon went away meanwhile (and, with reconnect_s, no other came); -ESHUTDOWN it is
- * stopping; -ENOMEM, -EMFILE. */
+ * is of something else, and what differs; -EEXIST its rank of the group is there; -ENOSPC the ring has no
+ * room for another job; -EIO the pipeline failed; -EPIPE the daemon went away meanwhile (and, with
+ * reconnect_s, no other came); -ESHUTDOWN it is stopping; -ENOMEM, -EMFILE. */
 int pinfeed_open(struct pinfeed_job **job, const struct pinfeed_attach *attach);
 
 /* Detaches, unmaps and frees. Every batch of the job becomes invalid. NULL is fine. Returns NULL. */
@@ -155,12 +164,12 @@ struct pinfeed_job *pinfeed_close(struct pinfeed_job *job);
  * at once after its last batch; *batch is NULL and the next call goes on with the next epoch. (An epoch of
  * which start_row and PINFEED_LAST_BATCH_DROP leave no whole batch ends before its first.) -EAGAIN:
  * `timeout_ms` was given as 0 to pinfeed_next_timeout and nothing is there. -ETIMEDOUT: nothing came in time;
- * calling again is fine. -EBUSY: you hold max_held_batches; release one. -EIO: the stream failed (bad sample,
- * dead worker); this and every later call say the same, after the batches that had come before it. -EPROTO:
- * the daemon sent something that cannot be, likewise. -EPIPE: the daemon is gone, and with reconnect_s no
- * other was found in time. With reconnect_s also what pinfeed_open can say, when another daemon refuses the
- * job for good (-ESTALE: the pipeline has changed). After pinfeed_job_seek: the daemon's error, once.
- * -ECHILD: this is a fork's child. */
+ * calling again is fine (but for a group whose ranks did not come). -EBUSY: you hold max_held_batches;
+ * release one. -EIO: the stream failed (bad sample, dead worker); this and every later call say the same,
+ * after the batches that had come before it. -EPROTO: the daemon sent something that cannot be, likewise.
+ * -EPIPE: the daemon is gone, and with reconnect_s no other was found in time. With reconnect_s also what
+ * pinfeed_open can say, when another daemon refuses the job for good (-ESTALE: the pipeline has changed).
+ * After pinfeed_job_seek: the daemon's error, once. -ECHILD: this is a fork's child. */
 int pinfeed_next(struct pinfeed_job *job, struct pinfeed_batch **batch);
 
 /* The same with a time-out of its own in milliseconds: 0 does not block, UINT32_MAX waits for ever. */

@@ -90,6 +90,8 @@ struct job {
         struct message_sought answer; /* to the one before these, */
         bool answering;               /* if it has not been written to the socket */
         bool late;                    /* it was silent for too long at the first look */
+        bool counted;                 /* it waits to be let in, and its slots are kept free for it */
+        bool expecting;               /* ranks of its group have not come: it is given nothing */
         bool demoted;                 /* lockstep: it was said that nobody waits for it */
         bool dirty;                   /* something is in the outbox; job_flush is due */
         bool blocked;                 /* the socket is full; writability is awaited */

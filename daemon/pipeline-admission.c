@@ -6,7 +6,7 @@
  * fits) and against the ring's room.
  *
  * Ranks are jobs like any other: each has its own plan, is charged its own minimum, and shares what is
- * prepared with whoever is near. Nobody counts whether all ranks of a world are there. */
+ * prepared with whoever is near. Those of a group are let in as a whole: pipeline-group.c. */
 
 #include "daemon/pipeline-internal.h"
 
@@ -279,6 +279,10 @@ static int make_entry(const struct pipeline *pipeline, struct job *job, struct s
 
         r = position_check(&plan, 0, fault);
         if (r >= 0)
+                r = pipeline_check_group(pipeline, job, fault);
+        if (r == -EEXIST)
+                return r;
+        if (r >= 0)
                 r = check_segments(pipeline, &plan, fault);
         if (r < 0)
                 return refused_by(pipeline, pipeline->config->batch_size_line, r, fault);
@@ -296,12 +300,27 @@ static int make_entry(const struct pipeline *pipeline, struct job *job, struct s
                                         .start_epoch = job->attach.start_epoch,
                                         .start_row = job->attach.start_row,
                                         .max_held = bound_held(pipeline, &plan, job->attach.max_held),
-                                        .ahead = pipeline->awaited,
+                                        .ahead = pipeline->awaited + pipeline_promised(pipeline, job),
                                         .lookahead = (uint32_t)pipeline->config->lookahead,
                                         .gather = job->attach.gather,
                                         .gather_until = job->connected_ns +
-                                                        job->attach.gather_ms * (uint64_t)NS_PER_MS};
+                                                        job->attach.gather_ms * (uint64_t)NS_PER_MS,
+                                        .expecting = !pipeline_group_has_begun(pipeline, job)};
         return 0;
+}
+
+/* The scheduler has said no. What stands in the way may be ranks of its own group that have not come. */
+static void refuse(const struct pipeline *pipeline, struct job *job, int r, struct fault *fault) {
+        char missing[128], text[FAULT_TEXT_MAX];
+
+        if (r == SCHEDULER_E_FULL && !pipeline_group_has_begun(pipeline, job)) {
+                pipeline_name_missing(pipeline, job, missing, sizeof(missing));
+                snprintf(text, sizeof(text), "%s (a group is let in as a whole, this one with %s of %s)",
+                         fault->text, missing, job->attach.group);
+                job_refuse(job, -ENOSPC, text);
+                return;
+        }
+        job_refuse(job, r < 0 ? r : -ENOSPC, fault->text);
 }
 
 /* ATTACHING to ATTACHED or refused, or left waiting for slots; the pipeline is READY. */
@@ -319,14 +338,22 @@ static void admit(struct pipeline *pipeline, struct job *job) {
         }
         minimum = scheduler_minimum(&geometry, &entry.plan, entry.start_row);
         r = scheduler_attach(pipeline->scheduler, &entry, clock_ns(), &fault);
+        job->counted = r == SCHEDULER_E_LATER;
+        job->expecting = r == 0 && entry.expecting;
         if (r == SCHEDULER_E_LATER)
                 pipeline->awaited += minimum;
         else if (r != 0)
-                job_refuse(job, r < 0 ? r : -ENOSPC, fault.text);
+                refuse(pipeline, job, r, &fault);
         else
                 welcome(pipeline, job, &entry, minimum);
-        if (r == 0 && entry.gather > 1)
+        if (r == 0 && (entry.gather > 1 || entry.expecting))
                 pipeline_await_gathering(pipeline);
+}
+
+static void forget_counts(struct pipeline *pipeline) {
+        pipeline->awaited = 0;
+        list_for_each (link, &pipeline->jobs)
+                pipeline_job_of(link)->counted = false;
 }
 
 /* Jobs that find the minimums free but not the slots wait, be it to come or to go elsewhere: nobody is
@@ -334,14 +361,15 @@ static void admit(struct pipeline *pipeline, struct job *job) {
 void pipeline_admit_waiting(struct pipeline *pipeline) {
         bool waited = pipeline->awaited > 0;
 
-        pipeline->awaited = 0;
+        forget_counts(pipeline);
         list_for_each_safe (link, &pipeline->jobs) {
                 if (pipeline_job_of(link)->state == JOB_ATTACHING)
                         admit(pipeline, pipeline_job_of(link));
                 else
                         pipeline_answer_seeks(pipeline, pipeline_job_of(link));
         }
-        scheduler_set_awaited(pipeline->scheduler, pipeline->awaited);
+        pipeline_begin_groups(pipeline);
+        scheduler_set_awaited(pipeline->scheduler, pipeline->awaited + pipeline_promised(pipeline, NULL));
         if (pipeline->awaited > 0 && !waited)
                 pipeline_report(pipeline, true);
         else if (pipeline->awaited == 0 && waited)

@@ -23,6 +23,17 @@ bool pipeline_is_lockstep(const struct pipeline *pipeline);
 void pipeline_start_lockstep(struct pipeline *pipeline);
 /* A job waits for others to come, or for its time to be over. */
 void pipeline_await_gathering(struct pipeline *pipeline);
+/* pipeline-group.c. Whether this job fits to those of its group that are there: 0, -EEXIST for a rank that is
+ * there, -EINVAL. */
+int pipeline_check_group(const struct pipeline *pipeline, const struct job *job, struct fault *fault);
+/* All ranks of its group are there with it, or were once; it has none. */
+bool pipeline_group_has_begun(const struct pipeline *pipeline, const struct job *job);
+/* Slots for the ranks that have not come, of all groups; with `newcomer`, as if that were in. */
+uint32_t pipeline_promised(const struct pipeline *pipeline, const struct job *newcomer);
+void pipeline_begin_groups(struct pipeline *pipeline);
+/* Ends those who have waited for ranks too long. */
+void pipeline_give_up_groups(struct pipeline *pipeline, uint64_t now);
+
 void pipeline_excuse_lost_time(struct pipeline *pipeline, uint64_t now);
 
 /* pipeline-rest.c: something that a failed try, or the run before, had left behind is gone: jobs that have

@@ -3,8 +3,8 @@
 
 /* Jobs that wait for each other, as far as that needs a clock of its own. In lockstep, when everybody waits
  * for one job that is stopped, nothing happens any more, and still that job must be found to lag; and a job
- * that waits for others to come (`gather`) does so for a while only. So the pipeline is stepped now and then,
- * and who is waited for no more is told in the log.
+ * that waits for others to come (`gather`, the ranks of its `group`) does so for a while only. So the
+ * pipeline is stepped now and then, and who is waited for no more is told in the log.
  *
  * Time in which the daemon itself did not run (it was stopped, the machine slept) is held against nobody. */
 
@@ -59,7 +59,7 @@ static bool anybody_gathers(const struct pipeline *pipeline) {
 
         list_for_each (link, &pipeline->jobs)
                 if (scheduler_view_job(pipeline->scheduler, pipeline_job_of(link)->id, &view) == 0 &&
-                    view.gathering)
+                    (view.gathering || view.expecting))
                         return true;
         return false;
 }
@@ -70,6 +70,7 @@ static void on_lagging(uv_timer_t *timer) {
         pipeline_step(pipeline);
         if (!pipeline->scheduler)
                 return;
+        pipeline_give_up_groups(pipeline, clock_ns());
         list_for_each (link, &pipeline->jobs)
                 tell(pipeline, pipeline_job_of(link));
         if (!pipeline_is_lockstep(pipeline) && !anybody_gathers(pipeline))

@@ -134,4 +134,7 @@ uint32_t pipeline_lift(struct pipeline *pipeline, const uint64_t *samples, uint3
 bool pipeline_is_saving(const struct pipeline *pipeline);
 /* Somebody who is no job needs it, or (wanted false) does so no more: it does not go to rest meanwhile. */
 void pipeline_keep(struct pipeline *pipeline, bool wanted);
+/* Of a job that waits for ranks of its group: "rank 2", "ranks 1, 3", "2 more ranks"; and until when. */
+void pipeline_name_missing(const struct pipeline *pipeline, const struct job *job, char *text, size_t size);
+uint64_t pipeline_group_until(const struct job *job);
 const char *pipeline_state_name(enum pipeline_state state);

@@ -339,10 +339,23 @@ static void add_workers(json_t *workers, const struct pipeline *pipeline) {
         }
 }
 
+/* "waits for rank 2 of group run, at most 268 s more" */
+static void describe_missing(const struct pipeline *pipeline, const struct job *job, char *text,
+                             size_t size) {
+        uint64_t until = pipeline_group_until(job), now = clock_ns();
+        char missing[128], most[64] = "";
+
+        pipeline_name_missing(pipeline, job, missing, sizeof(missing));
+        if (until != UINT64_MAX)
+                snprintf(most, sizeof(most), ", at most %.0f s more",
+                         until > now ? (double)(until - now) / NS_PER_S : 0);
+        snprintf(text, size, "waits for %s of group %s%s", missing, job->attach.group, most);
+}
+
 /* What the scheduler knows of a job that is attached. */
 static void add_position(json_t *object, const struct pipeline *pipeline, const struct job *job) {
         struct scheduler_job_view view = {};
-        char note[64] = "";
+        char note[256] = "";
 
         if (pipeline && pipeline->scheduler)
                 scheduler_view_job(pipeline->scheduler, job->id, &view);
@@ -358,6 +371,9 @@ static void add_position(json_t *object, const struct pipeline *pipeline, const 
         json_object_set_new(object, "parked", json_boolean(view.parked));
         if (view.parked)
                 snprintf(note, sizeof(note), "waits for the job to ask for epoch %u", view.next.epoch);
+        if (view.expecting)
+                describe_missing(pipeline, job, note, sizeof(note));
+        json_object_set_new(object, "expecting", json_boolean(view.expecting));
         json_object_set_new(object, "note", text_or_null(note));
 }
 
@@ -391,6 +407,8 @@ static void add_plan(json_t *object, const struct message_attach *attach) {
         json_object_set_new(object, "rank", unsigned_number(attach->rank));
         json_object_set_new(object, "world_size", unsigned_number(attach->world_size));
         json_object_set_new(object, "group", text_or_null(attach->group));
+        json_object_set_new(object, "group_size",
+                            unsigned_number(attach->group_size ? attach->group_size : attach->world_size));
         json_object_set_new(object, "batch_size", unsigned_number(attach->batch_size));
         json_object_set_new(object, "last_batch",
                             json_string(config_last_batch_name((enum last_batch)attach->last_batch)));

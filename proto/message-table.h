@@ -114,7 +114,11 @@ enum {
         F(TEXT, fingerprint, 0, MESSAGE_FINGERPRINT_MAX)                                                     \
         F(U8, start, 0, 1)                                                                                   \
         F(U32, gather, 0, MESSAGE_SLOTS_MAX)                                                                 \
-        F(U32, gather_ms, 0, MESSAGE_U32_MAX)
+        F(U32, gather_ms, 0, MESSAGE_U32_MAX)                                                                \
+        F(U32, group_size, 0, MESSAGE_U32_MAX)                                                               \
+        F(U32, group_ms, 0, MESSAGE_U32_MAX)                                                                 \
+        F(U8, duplicate_rank, 0, 1)                                                                          \
+        F(U8, begun, 0, 1)
 
 #define MESSAGE_PROGRESS_FIELDS(F)                                                                           \
         F(U8, stage, 1, 4)                                                                                   \

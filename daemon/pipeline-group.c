@@ -1,0 +1,278 @@
+/* SPDX-FileCopyrightText: The pinfeed authors */
+/* SPDX-License-Identifier: Apache-2.0 */
+
+/* Groups: the ranks of one run, which name the same `group` when they attach. (Ranks that name none are jobs
+ * like any other, and nobody counts them.)
+ *
+ * A group is let in as a whole. Its first rank is admitted only if the ring has room for all of them; what
+ * those need that have not come is promised to them, so that no other job takes it meanwhile, and none of
+ * them is refused when the run is half there. Until all have come nobody of the group is given anything: one
+ * rank that is missing would stop the run at its first step anyway, and then it would have to be found out
+ * why. So the missing ones are named, in status and, when it has taken too long, to those who wait.
+ *
+ * Once the group is complete it has *begun*, and stays so as long as any rank is there: one that leaves stops
+ * nobody, one that comes again goes on at once. A job that had begun with a daemon before this one brings its
+ * group along as begun.
+ *
+ * There is no object of a group. It is what its jobs say, so nothing can be left over. */
+
+#include "daemon/pipeline-internal.h"
+
+#include "base/clock.h"
+#include "base/fault.h"
+#include "daemon/job.h"
+#include "daemon/log.h"
+#include "daemon/scheduler.h"
+
+#include <errno.h>
+#include <inttypes.h>
+#include <stdio.h>
+#include <string.h>
+
+enum {
+        GROUP_NAMED_MAX = 8, /* missing ranks that are named one by one */
+};
+
+static uint32_t size_of(const struct job *job) {
+        return job->attach.group_size > 0 ? job->attach.group_size : job->attach.world_size;
+}
+
+static bool is_same(const struct job *a, const struct job *b) {
+        return strcmp(a->attach.group, b->attach.group) == 0;
+}
+
+/* Those of the group of `job` who are in, and itself in any case. `newcomer` counts as in, or is NULL. */
+static bool is_present(const struct job *other, const struct job *job, const struct job *newcomer) {
+        return is_same(other, job) && (other == job || other == newcomer || other->state == JOB_ATTACHED);
+}
+
+static bool has_rank(const struct pipeline *pipeline, const struct job *job, const struct job *newcomer,
+                     uint32_t rank) {
+        list_for_each (link, &pipeline->jobs) {
+                const struct job *other = pipeline_job_of(link);
+
+                if (is_present(other, job, newcomer) && other->attach.rank == rank)
+                        return true;
+        }
+        return false;
+}
+
+/* Ranks of its group that have not come. A rank may be there twice. */
+static uint32_t count_missing(const struct pipeline *pipeline, const struct job *job,
+                              const struct job *newcomer) {
+        uint32_t ranks = 0;
+
+        list_for_each (link, &pipeline->jobs) {
+                const struct job *other = pipeline_job_of(link);
+                bool first = true;
+
+                if (!is_present(other, job, newcomer))
+                        continue;
+                list_for_each (before, &pipeline->jobs) {
+                        const struct job *earlier = pipeline_job_of(before);
+
+                        if (earlier == other)
+                                break;
+                        first &= !is_present(earlier, job, newcomer) ||
+                                 earlier->attach.rank != other->attach.rank;
+                }
+                ranks += first;
+        }
+        return ranks < size_of(job) ? size_of(job) - ranks : 0;
+}
+
+bool pipeline_group_has_begun(const struct pipeline *pipeline, const struct job *job) {
+        if (!*job->attach.group || size_of(job) <= 1 || job->attach.begun)
+                return true;
+        list_for_each (link, &pipeline->jobs) {
+                const struct job *other = pipeline_job_of(link);
+
+                if (other != job && is_same(other, job) && other->state == JOB_ATTACHED && !other->expecting)
+                        return true;
+        }
+        return count_missing(pipeline, job, NULL) == 0;
+}
+
+/* ---- who may come ---- */
+
+static int check_same(const struct job *job, const struct job *other, const char *what, uint64_t its,
+                      uint64_t others, struct fault *fault) {
+        if (its == others)
+                return 0;
+        return fault_set(
+                fault, -EINVAL,
+                "%s is %" PRIu64 ", but %" PRIu64 " for rank %u of the same group %s (job %u, pid %d): "
+                "give all ranks of a run the same, or this job another group",
+                what, its, others, other->attach.rank, job->attach.group, other->id, (int)other->pid);
+}
+
+static int check_against(const struct job *job, const struct job *other, struct fault *fault) {
+        const struct message_attach *a = &job->attach, *b = &other->attach;
+        int r = check_same(job, other, "world_size", a->world_size, b->world_size, fault);
+
+        if (r == 0)
+                r = check_same(job, other, "group_size", size_of(job), size_of(other), fault);
+        if (r == 0)
+                r = check_same(job, other, "batch_size", a->batch_size, b->batch_size, fault);
+        if (r == 0)
+                r = check_same(job, other, "last_batch", a->last_batch, b->last_batch, fault);
+        if (r == 0)
+                r = check_same(job, other, "seed", job->seed, other->seed, fault);
+        if (r < 0 || a->rank != b->rank || a->duplicate_rank)
+                return r;
+        return fault_set(
+                fault, -EEXIST,
+                "rank %u of group %s is there already (job %u, pid %d): give each rank its own number, "
+                "each run its own group, or set duplicate_rank where several shall read the same rows",
+                a->rank, a->group, other->id, (int)other->pid);
+}
+
+int pipeline_check_group(const struct pipeline *pipeline, const struct job *job, struct fault *fault) {
+        if (!*job->attach.group)
+                return 0;
+        list_for_each (link, &pipeline->jobs) {
+                const struct job *other = pipeline_job_of(link);
+                int r;
+
+                if (other == job || other->state != JOB_ATTACHED || !is_same(other, job))
+                        continue;
+                r = check_against(job, other, fault);
+                if (r < 0)
+                        return r;
+        }
+        return 0;
+}
+
+/* ---- room for who has not come ---- */
+
+/* Those who wait for room are missing too, but what they need is counted with all who wait. */
+static uint32_t count_waiting(const struct pipeline *pipeline, const struct job *job,
+                              const struct job *newcomer) {
+        uint32_t n = 0;
+
+        list_for_each (link, &pipeline->jobs) {
+                const struct job *other = pipeline_job_of(link);
+
+                n += other != newcomer && other->counted && is_same(other, job) &&
+                     !has_rank(pipeline, job, newcomer, other->attach.rank);
+        }
+        return n;
+}
+
+/* The minimum is about the same for each rank, and the worst case over its stream. */
+static uint64_t promise_to(const struct pipeline *pipeline, const struct job *job,
+                           const struct job *newcomer) {
+        struct scheduler_config geometry = pipeline_geometry(pipeline);
+        struct position_plan plan = pipeline_plan(pipeline, job);
+        uint32_t missing = count_missing(pipeline, job, newcomer);
+        uint32_t waiting = count_waiting(pipeline, job, newcomer);
+
+        return missing <= waiting ? 0
+                                  : (uint64_t)(missing - waiting) *
+                                            scheduler_minimum(&geometry, &plan, job->attach.start_row);
+}
+
+/* Whether its group was seen to at an earlier job of the list. */
+static bool was_counted(const struct pipeline *pipeline, const struct job *job, const struct job *newcomer) {
+        list_for_each (link, &pipeline->jobs) {
+                const struct job *other = pipeline_job_of(link);
+
+                if (other == job)
+                        return false;
+                if (is_same(other, job) && (other == newcomer || other->expecting))
+                        return true;
+        }
+        return false;
+}
+
+uint32_t pipeline_promised(const struct pipeline *pipeline, const struct job *newcomer) {
+        uint64_t slots = 0;
+
+        list_for_each (link, &pipeline->jobs) {
+                const struct job *job = pipeline_job_of(link);
+
+                if ((job == newcomer ? !pipeline_group_has_begun(pipeline, job) : job->expecting) &&
+                    !was_counted(pipeline, job, newcomer))
+                        slots += promise_to(pipeline, job, newcomer);
+        }
+        return slots < SCHEDULER_SLOTS_MAX ? (uint32_t)slots : SCHEDULER_SLOTS_MAX;
+}
+
+/* ---- complete, or given up ---- */
+
+void pipeline_begin_groups(struct pipeline *pipeline) {
+        list_for_each (link, &pipeline->jobs) {
+                struct job *job = pipeline_job_of(link);
+
+                if (!job->expecting || !pipeline_group_has_begun(pipeline, job))
+                        continue;
+                job->expecting = false;
+                scheduler_begin(pipeline->scheduler, job->id);
+                log_line(LOG_INFO, "job %u (rank %u) begins: all %u ranks of group %s are there", job->id,
+                         job->attach.rank, size_of(job), job->attach.group);
+        }
+}
+
+void pipeline_name_missing(const struct pipeline *pipeline, const struct job *job, char *text, size_t size) {
+        uint32_t missing = count_missing(pipeline, job, NULL), named = 0;
+        size_t used;
+
+        if (size_of(job) < job->attach.world_size) { /* nobody knows which of them are to come here */
+                snprintf(text, size, "%u more rank%s", missing, missing == 1 ? "" : "s");
+                return;
+        }
+        used = (size_t)snprintf(text, size, "rank%s", missing == 1 ? "" : "s");
+        for (uint32_t rank = 0; rank < job->attach.world_size && named < missing; rank++) {
+                if (has_rank(pipeline, job, NULL, rank))
+                        continue;
+                if (named++ == GROUP_NAMED_MAX || used >= size)
+                        break;
+                used += (size_t)snprintf(text + used, size - used, "%s%u", named > 1 ? ", " : " ", rank);
+        }
+        if (missing > GROUP_NAMED_MAX && used < size)
+                snprintf(text + used, size - used, " and %u more", missing - GROUP_NAMED_MAX);
+}
+
+uint64_t pipeline_group_until(const struct job *job) {
+        if (job->attach.group_ms == UINT32_MAX)
+                return UINT64_MAX;
+        return job->connected_ns + job->attach.group_ms * (uint64_t)NS_PER_MS;
+}
+
+/* All who wait with this one. */
+static void give_up(struct pipeline *pipeline, const struct job *late) {
+        struct message_failed failed = {.error = ETIMEDOUT};
+        char missing[128], group[MESSAGE_NAME_MAX + 1];
+
+        snprintf(group, sizeof(group), "%s", late->attach.group);
+        pipeline_name_missing(pipeline, late, missing, sizeof(missing));
+        snprintf(failed.text, sizeof(failed.text),
+                 "%s of group %s (%u ranks) did not come within %.10g s: start what is missing, or attach "
+                 "with "
+                 "the world_size that there is",
+                 missing, group, size_of(late), late->attach.group_ms / 1000.0);
+        log_line(LOG_WARNING, "%s", failed.text);
+        list_for_each_safe (link, &pipeline->jobs) {
+                struct job *job = pipeline_job_of(link);
+
+                if (job->expecting && strcmp(job->attach.group, group) == 0)
+                        job_fail(job, &failed);
+        }
+}
+
+void pipeline_give_up_groups(struct pipeline *pipeline, uint64_t now) {
+        const struct job *late = NULL;
+
+        list_for_each (link, &pipeline->jobs) {
+                const struct job *job = pipeline_job_of(link);
+
+                if (job->expecting && now >= pipeline_group_until(job))
+                        late = job;
+        }
+        if (!late)
+                return;
+        pipeline->stepping = true; /* nobody else leaves before all of them have */
+        give_up(pipeline, late);
+        pipeline->stepping = false;
+        pipeline_step(pipeline);
+}
