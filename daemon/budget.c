@@ -19,7 +19,11 @@
  * workers run dry, within POOL_CHUNKS_MAX short chunks, until there is a place. Nobody has to be told of it:
  * the event that makes a worker idle shares out again, on behalf of all.
  *
- * While only one pipeline has jobs and workers to spare, which is nearly always, nothing is compared. */
+ * While only one pipeline has jobs and workers to spare, which is nearly always, nothing is compared.
+ *
+ * What a member can count on when it reckons how much it will get done is another question, of seconds and
+ * not of chunks: what the others did not take lately, and in any case the equal share of those who want
+ * something, since rule 4 gives it that as soon as its jobs wait. */
 
 #include "daemon/budget.h"
 
@@ -27,6 +31,7 @@
 
 void budget_init(struct budget *budget, uint32_t places) {
         budget->places = places;
+        budget->sabotage = 0;
         list_init(&budget->members);
 }
 
@@ -48,15 +53,26 @@ static struct budget_member *member_of(struct list *link) {
         return container_of(link, struct budget_member, link);
 }
 
+static bool is_left_out(const struct budget *budget, enum budget_sabotage rule) {
+        return budget->sabotage & rule;
+}
+
 static bool has_place(const struct budget *budget) {
         uint32_t taken = 0;
 
+        if (is_left_out(budget, BUDGET_WITHOUT_PLACES))
+                return true;
         list_for_each (link, &budget->members)
                 taken += member_of(link)->events->busy(member_of(link)->context);
         return taken < budget->places;
 }
 
-static bool precedes(const struct budget_claim *a, const struct budget_claim *b) {
+static bool precedes(const struct budget *budget, const struct budget_claim *a,
+                     const struct budget_claim *b) {
+        if (is_left_out(budget, BUDGET_WITHOUT_DUE))
+                return a->since_ns < b->since_ns;
+        if (is_left_out(budget, BUDGET_WITHOUT_WAITING))
+                return a->use < b->use;
         return a->use < b->use || (a->use == b->use && a->since_ns < b->since_ns);
 }
 
@@ -67,22 +83,23 @@ static struct budget_member *only_one(const struct budget *budget) {
         list_for_each (link, &budget->members) {
                 if (!member_of(link)->events->could(member_of(link)->context))
                         continue;
-                if (found)
+                if (found && !is_left_out(budget, BUDGET_WITHOUT_COMPARING))
                         return NULL;
-                found = member_of(link);
+                found = found ? found : member_of(link);
         }
         return found;
 }
 
 static struct budget_member *first_in_line(const struct budget *budget) {
         struct budget_member *first = NULL;
-        struct budget_claim best, claim;
+        struct budget_claim best = {0}, claim;
 
         list_for_each (link, &budget->members) {
                 struct budget_member *member = member_of(link);
 
                 if (!member->events->could(member->context) ||
-                    !member->events->claim(member->context, &claim) || (first && !precedes(&claim, &best)))
+                    !member->events->claim(member->context, &claim) ||
+                    (first && !precedes(budget, &claim, &best)))
                         continue;
                 first = member;
                 best = claim;
@@ -90,14 +107,35 @@ static struct budget_member *first_in_line(const struct budget *budget) {
         return first;
 }
 
-void budget_share_out(struct budget *budget) {
-        struct budget_member *member = only_one(budget);
+static bool give(const struct budget *budget, struct budget_member *member) {
+        return member->events->give(member->context, has_place(budget));
+}
 
-        if (member) {
-                while (member->events->give(member->context, has_place(budget)))
-                        ;
-                return;
+void budget_share_out(struct budget *budget) {
+        struct budget_member *only = only_one(budget), *member;
+
+        while ((member = only ? only : first_in_line(budget)) && give(budget, member)) {
+                if (is_left_out(budget, BUDGET_WITHOUT_MORE))
+                        return;
         }
-        while ((member = first_in_line(budget)) && member->events->give(member->context, has_place(budget)))
-                ;
+        if (is_left_out(budget, BUDGET_WITHOUT_RUNNING_DRY))
+                list_for_each (link, &budget->members)
+                        while (member_of(link)->events->give(member_of(link)->context, false))
+                                ;
+}
+
+double budget_share(const struct budget *budget, const struct budget_member *member) {
+        double left = budget->places, equal;
+        uint32_t n = 1;
+
+        list_for_each (link, &budget->members) {
+                const struct budget_member *other = member_of(link);
+
+                if (other == member || other->lately <= 0)
+                        continue;
+                left -= other->lately;
+                n++;
+        }
+        equal = (double)budget->places / n;
+        return left > equal ? left : equal;
 }

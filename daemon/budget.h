@@ -32,11 +32,23 @@ struct budget_member {
         struct list link;
         const struct budget_events *events;
         void *context;
+        double lately; /* workers busy on average over the last seconds, as its owner saw; 0 without jobs */
+};
+
+/* For the test only: leaves one of the rules out, to see that the simulation notices. */
+enum budget_sabotage {
+        BUDGET_WITHOUT_PLACES = 1 << 0,      /* whoever is free begins */
+        BUDGET_WITHOUT_DUE = 1 << 1,         /* who waited longest is first, also if nothing of it is due */
+        BUDGET_WITHOUT_WAITING = 1 << 2,     /* among due ones nobody is first */
+        BUDGET_WITHOUT_RUNNING_DRY = 1 << 3, /* workers get their next chunks before who lacks a place */
+        BUDGET_WITHOUT_COMPARING = 1 << 4,   /* the first one that could is taken for the only one */
+        BUDGET_WITHOUT_MORE = 1 << 5,        /* one chunk for an event */
 };
 
 struct budget {
         uint32_t places; /* workers of all members together that may be busy at once */
         struct list members;
+        unsigned sabotage; /* enum budget_sabotage; 0 but in a test */
 };
 
 void budget_init(struct budget *budget, uint32_t places);
@@ -48,3 +60,6 @@ void budget_leave(struct budget_member *member);
 
 /* Gives out chunks as long as somebody may have one; to be called after every event of a member. */
 void budget_share_out(struct budget *budget);
+
+/* Workers that a member can count on over the next seconds, as far as the last ones tell. */
+double budget_share(const struct budget *budget, const struct budget_member *member);

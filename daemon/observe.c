@@ -5,6 +5,8 @@
  * the difference to now is what `status` tells of. A pipeline's begin anew when it has had no job: idle time
  * before the first one would make busy workers look idle.
  *
+ * What the budget knows of the last seconds it has from here too (budget_share).
+ *
  * Only memory is looked at, and the kernel's CPU clocks; a look costs a step for each worker and each job. */
 
 #include "daemon/observe.h"
@@ -69,13 +71,18 @@ static void values_of_pipeline(uint64_t values[RECENT_VALUES], const struct pipe
 }
 
 static void look_at_pipeline(struct pipeline *pipeline, uint64_t now) {
-        uint64_t values[RECENT_VALUES];
+        uint64_t values[RECENT_VALUES], grown[RECENT_VALUES];
+        double seconds;
 
+        pipeline->member.lately = 0;
         if (pipeline->state != PIPELINE_READY || list_is_empty(&pipeline->jobs)) {
                 recent_reset(&pipeline->recent);
                 return;
         }
         values_of_pipeline(values, pipeline, now);
+        seconds = recent_grown(&pipeline->recent, now, values, grown);
+        if (seconds > 0)
+                pipeline->member.lately = (double)grown[PIPELINE_BUSY] / seconds / NS_PER_S;
         values[PIPELINE_CPU] = pool_cpu_ns(&pipeline->pool);
         recent_note(&pipeline->recent, now, values);
 }

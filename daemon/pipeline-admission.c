@@ -42,7 +42,7 @@ static uint32_t count_others(const struct pipeline *pipeline, const struct job *
 /* A job that begins `rows` behind job `front`: whether that will change, and what would help. */
 static void describe_lag(const struct pipeline *pipeline, uint64_t rows, uint32_t front, char *text,
                          size_t size) {
-        uint64_t per_second = pool_rows_in(&pipeline->pool, NS_PER_S);
+        uint64_t per_second = pipeline_rows_in(pipeline, NS_PER_S);
         double seconds = per_second > 0 ? (double)rows / (double)per_second : 0;
         char count[NUMBER_TEXT_MAX];
 

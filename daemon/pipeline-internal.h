@@ -49,6 +49,8 @@ void pipeline_refresh(struct pipeline *pipeline);
 /* pipeline-work.c: gives work to whoever is free and may have it, also of other pipelines under the budget.
  */
 void pipeline_give_work(struct pipeline *pipeline);
+/* Rows that the workers it can count on make in `ns`, as far as can be told now; 0: nothing was measured. */
+uint64_t pipeline_rows_in(const struct pipeline *pipeline, uint64_t ns);
 /* It is under the budget, unless it has a number of workers of its own. */
 void pipeline_join_budget(struct pipeline *pipeline);
 

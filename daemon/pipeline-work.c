@@ -26,6 +26,16 @@ uint32_t pipeline_workers(const struct pipeline *pipeline) {
         return pipeline->workers > 0 ? pipeline->workers : pipeline->budget->places;
 }
 
+uint64_t pipeline_rows_in(const struct pipeline *pipeline, uint64_t ns) {
+        double workers = pipeline->pool.n_workers, share;
+
+        if (pipeline->workers == 0) {
+                share = budget_share(pipeline->budget, &pipeline->member);
+                workers = workers < share ? workers : share;
+        }
+        return pool_rows_in(&pipeline->pool, workers, ns);
+}
+
 /* ---- their number ---- */
 
 /* Every worker gets the same recipe. */

@@ -110,7 +110,7 @@ void pipeline_detach(struct pipeline *pipeline, struct job *job) {
 static void set_catch_up(struct pipeline *pipeline) {
         uint64_t ns = (uint64_t)(pipeline->config->catch_up * NS_PER_S);
 
-        scheduler_set_catch_up(pipeline->scheduler, pool_rows_in(&pipeline->pool, ns), ns);
+        scheduler_set_catch_up(pipeline->scheduler, pipeline_rows_in(pipeline, ns), ns);
 }
 
 static void deliver(struct pipeline *pipeline, const struct scheduler_delivery *delivery) {

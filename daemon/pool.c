@@ -178,8 +178,8 @@ uint32_t pool_chunk_rows(const struct pool *pool) {
         return rows < 1 ? 1 : rows > MESSAGE_ROWS_MAX ? MESSAGE_ROWS_MAX : (uint32_t)rows;
 }
 
-uint64_t pool_rows_in(const struct pool *pool, uint64_t ns) {
-        return pool->row_ns > 0 ? (uint64_t)((double)ns / pool->row_ns * pool->n_workers) : 0;
+uint64_t pool_rows_in(const struct pool *pool, double workers, uint64_t ns) {
+        return pool->row_ns > 0 ? (uint64_t)((double)ns / pool->row_ns * workers) : 0;
 }
 
 uint32_t pool_shares(const struct pool *pool, uint64_t slot_rows) {

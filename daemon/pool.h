@@ -207,8 +207,8 @@ struct pool_worker *pool_fresh_worker(struct pool *pool);
 /* Rows of a chunk of about POOL_CHUNK_NS; 1 while nothing was measured. */
 uint32_t pool_chunk_rows(const struct pool *pool);
 
-/* Rows that all its workers together make in `ns`; 0 while nothing was measured. */
-uint64_t pool_rows_in(const struct pool *pool, uint64_t ns);
+/* Rows that so many of its workers together make in `ns`; 0 while nothing was measured. */
+uint64_t pool_rows_in(const struct pool *pool, double workers, uint64_t ns);
 
 /* Among how many workers the rows of a slot that somebody waits for are shared: all, unless the shares would
  * be shorter than POOL_LEAST_SHARE_NS. */

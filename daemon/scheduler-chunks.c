@@ -318,11 +318,16 @@ bool scheduler_next_chunk(struct scheduler *scheduler, uint32_t rows_wanted, uin
         return true;
 }
 
+/* What comes first in a catch-up is often not wanted soon. It comes before the due batches of this ring,
+ * whose jobs wait for its sake; other rings shall not come before them for it. */
 bool scheduler_peek_chunk(struct scheduler *scheduler, uint64_t *use, uint64_t *since) {
-        struct choice choice;
+        struct choice choice, waiting;
 
         if (!may_hand_out(scheduler) || !choose(scheduler, &choice))
                 return false;
+        if (scheduler->catch_up.front && !(scheduler->sabotage & SCHEDULER_WITHOUT_CATCH_UP_RANK) &&
+            choose_among(scheduler, false, &waiting) && more_urgent(waiting.urgency, choice.urgency))
+                choice = waiting;
         *use = choice.urgency.use;
         *since = choice.urgency.since;
         return true;
@@ -393,8 +398,11 @@ int scheduler_chunk_lost(struct scheduler *scheduler, uint32_t number, uint32_t 
 
         if (!slot)
                 return SCHEDULER_E_UNKNOWN;
-        scheduler->warm.in_vain |= list_is_empty(&scheduler->consumers);
         chunks_give_up(scheduler, slot);
+        if (list_is_empty(&scheduler->consumers)) {
+                scheduler->warm.in_vain = true;
+                chunks_give_up_unwanted(scheduler);
+        }
         return 0;
 }
 

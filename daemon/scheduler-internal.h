@@ -38,6 +38,7 @@ enum scheduler_sabotage {
         SCHEDULER_WITHOUT_WARM_LAST = 1 << 17, /* what is kept warm goes like any other slot */
         SCHEDULER_WITHOUT_WARM_REST = 1 << 18, /* slots are filled for nobody while there are jobs */
         SCHEDULER_WITHOUT_EXPECTING = 1 << 19, /* nobody waits for the ranks of its run */
+        SCHEDULER_WITHOUT_CATCH_UP_RANK = 1 << 20, /* others come before those who wait for a catch-up */
 };
 
 /* The contents of a slot: rows [index x S, (index + 1) x S) of (seed, epoch). */

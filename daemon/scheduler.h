@@ -242,8 +242,9 @@ bool scheduler_next_chunk(struct scheduler *scheduler, uint32_t rows_wanted, uin
                           struct scheduler_chunk *chunk);
 
 /* How urgent the next chunk is, for whoever has several schedulers and fewer workers: batches until its first
- * use, 0 for due ones, and since when the job of that use has waited. False when there is none. Hands out
- * nothing. */
+ * use, 0 for due ones, and since when the job of that use has waited. While somebody catches up this is told
+ * of the most urgent chunk, also if another one comes before it. False when there is none. Hands out nothing.
+ */
 bool scheduler_peek_chunk(struct scheduler *scheduler, uint64_t *use, uint64_t *since);
 
 /* Where the job of this stream is that is ahead of all others: the beginning of the step of which its next

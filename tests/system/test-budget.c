@@ -216,6 +216,51 @@ START_TEST(own_workers_are_beside_the_budget) {
 }
 END_TEST
 
+/* The rows a second that a job which attaches to "a" behind another is told to catch up at. */
+static double told_rate(struct harness *h) {
+        struct reader reader;
+        char text[256];
+        const char *part;
+        double rows = 0, seconds = 0;
+
+        reader_open(&reader, h, "a", 2);
+        snprintf(text, sizeof(text), "%s", reader.info.sharing);
+        part = strstr(text, "; ");
+        for (part = part ? part + 2 : ""; (*part >= '0' && *part <= '9') || *part == ','; part++)
+                rows = *part == ',' ? rows : rows * 10 + (*part - '0');
+        part = strstr(text, "catches up in about ");
+        reader_must(part && sscanf(part, "catches up in about %lf", &seconds) == 1 && seconds > 0,
+                    "it was told: %s", text);
+        reader_close(&reader);
+        return rows / seconds;
+}
+
+/* Of how much work a job is behind: what the workers do that this pipeline can count on. */
+START_TEST(catch_up_reckons_with_what_others_take) {
+        struct harness *h = start(TWO_PIPELINES, 2000u, 2000u);
+        double alone, beside, alone_again;
+        struct job a, b;
+
+        job_start(&a, h, "a", 0);
+        look(h, SPELL_MS);
+        alone = told_rate(h);
+        job_start(&b, h, "b", 0);
+        look(h, SPELL_MS * 2); /* b is seen to be busy after two looks, a second apart */
+        beside = told_rate(h);
+        job_end(&b);
+        look(h, SPELL_MS);
+        alone_again = told_rate(h);
+        job_end(&a);
+        finish(h);
+        printf("# rows a second: %.0f alone, %.0f beside another, %.0f alone again\n", alone, beside,
+               alone_again);
+        ck_assert_msg(beside >= 0.4 * alone && beside <= 0.7 * alone, "%g beside another, %g alone", beside,
+                      alone);
+        ck_assert_msg(alone_again >= 0.8 * alone && alone_again <= 1.25 * alone, "%g after it, %g before",
+                      alone_again, alone);
+}
+END_TEST
+
 int main(void) {
         Suite *suite = suite_create("system: one CPU budget");
         TCase *tcase = tcase_create("budget");
@@ -227,6 +272,7 @@ int main(void) {
         tcase_add_test(tcase, by_turns);
         tcase_add_test(tcase, hung_samples_keep_their_places_only);
         tcase_add_test(tcase, own_workers_are_beside_the_budget);
+        tcase_add_test(tcase, catch_up_reckons_with_what_others_take);
         suite_add_tcase(suite, tcase);
         return run_suite(suite);
 }

@@ -10,7 +10,7 @@ enum {
         MODEL_SLOTS_MAX = 16,
         MODEL_JOBS_MAX = 8,
         MODEL_HELD_MAX = 6,
-        MODEL_CHUNKS_MAX = 8,
+        MODEL_CHUNKS_MAX = 16,
         MODEL_ROWS_MAX = 8,
         MODEL_BATCH_MAX = 20, /* rows */
 };
@@ -48,10 +48,11 @@ struct model_job {
         struct model_held held[MODEL_HELD_MAX];
         uint32_t leases[MODEL_SLOTS_MAX];
         bool due;
-        uint64_t waited_at; /* when somebody caught up and it waited, last */
-        bool tenacious;     /* gives a batch back only when it has the next */
-        uint64_t patience;  /* chunks finished while it waited for a batch within its minimum */
-        uint32_t laziness;  /* 0: releases at once; else in one of so many rounds */
+        uint64_t waited_at;   /* when somebody caught up and it waited, last */
+        bool tenacious;       /* gives a batch back only when it has the next */
+        uint64_t patience;    /* chunks finished while it waited for a batch within its minimum */
+        uint64_t waits_since; /* when it became the last in line */
+        uint32_t laziness;    /* 0: releases at once; else in one of so many rounds */
 };
 
 enum model_row {

@@ -33,12 +33,14 @@
 #include <errno.h>
 #include <stdarg.h>
 #include <stdio.h>
+#include <stdlib.h>
 #include <string.h>
 
 enum {
         PATIENCE_MAX = 300, /* chunks finished; the worst that the unbroken scheduler needed in 12 million
                                events was 44 */
         TICK_MAX_NS = 1000,
+        EVENTS_OF_JOBS = 52, /* of 100 */
 };
 
 struct simulation {
@@ -46,10 +48,10 @@ struct simulation {
         struct simulation_result *result;
         struct scheduler *scheduler;
         struct model model;
-        uint64_t random;
+        struct simulation_world own, *world;
+        bool retired; /* no job comes any more */
         uint32_t workers;
         uint32_t next_id;
-        uint64_t now;
         uint64_t patience; /* chunks finished without a delivery, while a due batch waits in a short ring */
         struct scheduler_job group;        /* the last job that was drawn; its next ranks may follow */
         struct scheduler_job awaited;      /* while model.awaited is not 0, unless it is `seeker` */
@@ -59,7 +61,7 @@ struct simulation {
 
 /* splitmix64, for the dice only */
 static uint64_t draw(struct simulation *sim) {
-        uint64_t z = sim->random += UINT64_C(0x9e3779b97f4a7c15);
+        uint64_t z = sim->world->random += UINT64_C(0x9e3779b97f4a7c15);
 
         z = (z ^ (z >> 30)) * UINT64_C(0xbf58476d1ce4e5b9);
         z = (z ^ (z >> 27)) * UINT64_C(0x94d049bb133111eb);
@@ -76,7 +78,7 @@ static bool chance(struct simulation *sim, uint32_t of) {
 
 /* Time goes by, at random: half a microsecond in the mean. */
 static uint64_t tick(struct simulation *sim) {
-        return sim->now += between(sim, 1, TICK_MAX_NS);
+        return sim->world->now += between(sim, 1, TICK_MAX_NS);
 }
 
 __attribute__((format(printf, 2, 3))) static void breach(struct simulation *sim, const char *format, ...) {
@@ -94,6 +96,12 @@ __attribute__((format(printf, 2, 3))) static void breach(struct simulation *sim,
 
 static struct model_key key_of(const struct scheduler_config *config, const struct scheduler_chunk *chunk) {
         return (struct model_key){chunk->seed, chunk->epoch, chunk->row / config->slot_rows};
+}
+
+/* The job is the last in line from now on. */
+static void wait_anew(struct simulation *sim, struct model_job *job) {
+        job->waits_since = sim->world->now;
+        model_wait(&sim->model, job);
 }
 
 /* ---- deliveries ---- */
@@ -187,7 +195,7 @@ static void take_delivery(struct simulation *sim, const struct scheduler_deliver
         job->epoch = job->next.epoch;
         job->next = position_next(&job->job.plan, job->next);
         job->patience = 0;
-        model_wait(&sim->model, job);
+        wait_anew(sim, job);
         model_choose_due(&sim->model);
         if (!sim->options->outcomes_only && !was_short &&
             model_demand(&sim->model) > model_capacity(&sim->model))
@@ -517,7 +525,7 @@ static struct scheduler_job draw_job(struct simulation *sim) {
                 job.expecting = !sim->options->steady && !sim->options->outcomes_only && chance(sim, 6);
         }
         job.max_held = between(sim, 1, MODEL_HELD_MAX);
-        job.gather_until = sim->now + (job.gather > 0 ? between(sim, 0, 50 * TICK_MAX_NS) : 0);
+        job.gather_until = sim->world->now + (job.gather > 0 ? between(sim, 0, 50 * TICK_MAX_NS) : 0);
         sim->group = job;
         return job;
 }
@@ -572,7 +580,7 @@ static int attach(struct simulation *sim) {
         if (r != 0)
                 return r;
         its = &sim->model.jobs[sim->model.n_jobs++];
-        *its = (struct model_job){.job = job, .minimum = minimum};
+        *its = (struct model_job){.job = job, .minimum = minimum, .waits_since = sim->world->now};
         its->next = position_first(&job.plan, job.start_epoch, job.start_row);
         its->epoch = its->next.epoch;
         its->gathering = job.gather > 1;
@@ -600,7 +608,7 @@ static void move(struct simulation *sim, struct model_job *job, uint32_t minimum
         job->patience = 0;
         job->since = job->number;
         job->bound = false;
-        model_wait(&sim->model, job);
+        wait_anew(sim, job);
         give_up_unwanted(sim);
 }
 
@@ -659,7 +667,7 @@ static void seek_somewhere(struct simulation *sim) {
 static void come(struct simulation *sim) {
         if (sim->seeker)
                 seek(sim, find_job(&sim->model, sim->seeker));
-        else
+        else if (!sim->retired)
                 attach_group(sim);
 }
 
@@ -704,11 +712,11 @@ static void release(struct simulation *sim, struct model_job *job) {
                 breach(sim, "a held batch is unknown");
         memmove(&job->held[i], &job->held[i + 1], (job->n_held - i - 1) * sizeof(held));
         --job->n_held;
-        job->moved_at = sim->now;
+        job->moved_at = sim->world->now;
         for (uint32_t j = 0; j < held.n_slots; ++j)
                 --job->leases[held.slots[j]];
         if (was_full)
-                model_wait(&sim->model, job);
+                wait_anew(sim, job);
 }
 
 static void release_some(struct simulation *sim) {
@@ -736,8 +744,8 @@ static void seek_some(struct simulation *sim) {
 
 /* A worker dies for good while at chunk `i`, or, since its end and its chunk are two reports, the other way
  * round. */
-static void quarantine(struct simulation *sim) {
-        uint32_t i = between(sim, 0, sim->model.n_chunks - 1), number = sim->model.chunks[i].slot;
+static void quarantine(struct simulation *sim, uint32_t i) {
+        uint32_t number = sim->model.chunks[i].slot;
         struct model_slot *slot = &sim->model.slots[number];
         uint32_t largest = 0;
         bool lost_first = chance(sim, 3);
@@ -745,8 +753,10 @@ static void quarantine(struct simulation *sim) {
         for (uint32_t j = 0; j < sim->model.n_jobs; ++j)
                 if (sim->model.jobs[j].minimum > largest)
                         largest = sim->model.jobs[j].minimum;
-        if (model_capacity(&sim->model) <= largest && !chance(sim, 4))
+        if (model_capacity(&sim->model) <= largest && !chance(sim, 4)) {
+                end_chunk(sim, i, CHUNK_LOST); /* it dies, but for good it does not */
                 return;
+        }
         ++sim->result->quarantines;
         if (lost_first)
                 end_chunk(sim, i, CHUNK_LOST);
@@ -868,7 +878,7 @@ static void end_gathering(struct simulation *sim) {
 
                 for (uint32_t j = 0; j < sim->model.n_jobs; ++j)
                         n += sim->model.jobs[j].job.seed == job->job.seed;
-                if (n >= job->job.gather || sim->now >= job->job.gather_until)
+                if (n >= job->job.gather || sim->world->now >= job->job.gather_until)
                         job->gathering = false;
                 scheduler_view_job(sim->scheduler, job->job.id, &view);
                 if (view.gathering != job->gathering || view.expecting != job->expecting)
@@ -891,10 +901,10 @@ static void check_lockstep(struct simulation *sim) {
                 scheduler_view_job(sim->scheduler, sim->model.jobs[i].job.id, &view);
                 bound[i] = view.bound;
         }
-        model_note_excuses(&sim->model, sim->now);
+        model_note_excuses(&sim->model, sim->world->now);
         for (uint32_t i = 0; i < sim->model.n_jobs; ++i) {
                 const char *wrong =
-                        model_check_lockstep(&sim->model, &sim->model.jobs[i], bound[i], sim->now);
+                        model_check_lockstep(&sim->model, &sim->model.jobs[i], bound[i], sim->world->now);
 
                 if (wrong && !sim->options->outcomes_only)
                         breach(sim, "%s", wrong);
@@ -916,59 +926,113 @@ static bool next_delivery(struct simulation *sim, struct scheduler_delivery *del
         end_gathering(sim);
         check_lockstep(sim);
         if (!sim->options->outcomes_only)
-                wrong = model_check_catch_up(&sim->model, &view, runs, sim->now);
+                wrong = model_check_catch_up(&sim->model, &view, runs, sim->world->now);
         if (wrong)
                 breach(sim, "%s", wrong);
         return got;
 }
 
-static void pump(struct simulation *sim) {
+void simulation_deliver(struct simulation *sim) {
         struct scheduler_delivery delivery;
-        struct scheduler_chunk chunk;
-        bool work = true;
 
         if (sim->model.lockstep.max_lead > 0)
                 give_up_unwanted(sim); /* the lead may have become smaller */
         model_choose_due(&sim->model);
         while (!sim->result->breach[0] && next_delivery(sim, &delivery))
                 take_delivery(sim, &delivery);
-        while (!sim->result->breach[0] && work && sim->model.n_chunks < sim->workers) {
-                uint32_t wanted = between(sim, 1, sim->model.config.slot_rows);
-                uint64_t use = 0, since;
-                bool looked = scheduler_peek_chunk(sim->scheduler, &use, &since);
+}
 
-                work = scheduler_next_chunk(sim->scheduler, wanted, sim->workers, &chunk);
-                if (looked != work)
-                        breach(sim, "a look found %s chunk, but there was %s", looked ? "a" : "no",
-                               work ? "one" : "none");
-                if (work && !sim->options->outcomes_only &&
-                    use != model_use(&sim->model, key_of(&sim->model.config, &chunk)))
-                        breach(sim, "a look told a use %llu batches away, which is not the chunk's",
-                               (unsigned long long)use);
-                if (work)
-                        take_chunk(sim, &chunk, wanted);
-        }
+bool simulation_peek(struct simulation *sim, uint64_t *use, uint64_t *since) {
+        return scheduler_peek_chunk(sim->scheduler, use, since);
+}
+
+/* The first in line whose due batch lacks rows that could be handed out. */
+static const struct model_job *first_waiting(struct simulation *sim) {
+        bool to_be_had = slot_to_be_had(&sim->model);
+
         for (uint32_t i = 0; i < sim->model.n_jobs; ++i)
-                if (sim->model.n_chunks == 0 && could_take(&sim->model, &sim->model.jobs[i]))
+                if (sim->model.jobs[i].due && has_work(&sim->model, &sim->model.jobs[i], to_be_had))
+                        return &sim->model.jobs[i];
+        return NULL;
+}
+
+bool simulation_keeps_warm(const struct simulation *sim) {
+        return sim->model.warm.slots > 0;
+}
+
+bool simulation_is_waited_for(struct simulation *sim) {
+        return first_waiting(sim);
+}
+
+/* What a look told, against the model before the chunk: how urgent it is and, if somebody waits, since when
+ * the first in line does, also if another chunk comes first for a catch-up. */
+static void check_look(struct simulation *sim, uint64_t use, uint64_t since,
+                       const struct scheduler_chunk *chunk) {
+        uint64_t its = model_use(&sim->model, key_of(&sim->model.config, chunk));
+        const struct model_job *first = first_waiting(sim);
+        struct scheduler_catch_up view;
+        bool runs = scheduler_view_catch_up(sim->scheduler, &view);
+
+        if (runs ? use > its : use != its)
+                breach(sim, "a look told a use %llu batches away, the chunk's is %llu",
+                       (unsigned long long)use, (unsigned long long)its);
+        if (!first)
+                return;
+        if (use > 0)
+                breach(sim, "a look told a use %llu batches away, and job %u waits", (unsigned long long)use,
+                       first->job.id);
+        else if (since != first->waits_since)
+                breach(sim, "a look told that job %u has waited since %llu, not %llu", first->job.id,
+                       (unsigned long long)since, (unsigned long long)first->waits_since);
+}
+
+bool simulation_next_chunk(struct simulation *sim, struct scheduler_chunk *chunk) {
+        uint32_t wanted = between(sim, 1, sim->model.config.slot_rows);
+        uint64_t use = 0, since = 0;
+        bool looked = scheduler_peek_chunk(sim->scheduler, &use, &since);
+        bool work = scheduler_next_chunk(sim->scheduler, wanted, sim->workers, chunk);
+
+        if (looked != work)
+                breach(sim, "a look found %s chunk, but there was %s", looked ? "a" : "no",
+                       work ? "one" : "none");
+        if (work && !sim->options->outcomes_only)
+                check_look(sim, use, since, chunk);
+        if (work)
+                take_chunk(sim, chunk, wanted);
+        return work;
+}
+
+void simulation_check(struct simulation *sim, bool may_work) {
+        for (uint32_t i = 0; i < sim->model.n_jobs; ++i)
+                if (may_work && sim->model.n_chunks == 0 && could_take(&sim->model, &sim->model.jobs[i]))
                         breach(sim, "no progress: job %u could take a batch, and nobody works",
                                sim->model.jobs[i].job.id);
-        if (sim->model.n_chunks == 0 && model_makes_warm(&sim->model))
+        if (may_work && sim->model.n_chunks == 0 && model_makes_warm(&sim->model))
                 check_warm(sim);
         check_views(sim);
 }
 
-static void fail_or_finish(struct simulation *sim) {
-        uint32_t dice = between(sim, 0, 99), i = between(sim, 0, sim->model.n_chunks - 1);
+static void pump(struct simulation *sim) {
+        struct scheduler_chunk chunk;
+
+        simulation_deliver(sim);
+        while (!sim->result->breach[0] && sim->model.n_chunks < sim->workers &&
+               simulation_next_chunk(sim, &chunk))
+                ;
+        simulation_check(sim, true);
+}
+
+static void fail_or_finish(struct simulation *sim, uint32_t i) {
+        uint32_t dice = between(sim, 0, 99);
 
         if (dice < 2)
-                quarantine(sim);
+                quarantine(sim, i);
         else
                 end_chunk(sim, i, dice < 4 ? CHUNK_LOST : dice < 25 ? CHUNK_SPLIT : CHUNK_DONE);
 }
 
-static void random_event(struct simulation *sim) {
-        uint32_t dice = between(sim, 0, 99);
-
+/* Anything but the end of a chunk. */
+static void event_of_jobs(struct simulation *sim, uint32_t dice) {
         if (dice < 3)
                 come(sim);
         else if (dice < 5 && sim->model.n_jobs > 0)
@@ -981,19 +1045,25 @@ static void random_event(struct simulation *sim) {
                 release_some(sim);
         else if (dice < 45)
                 end_quarantine(sim);
-        else if (dice < 52 && sim->model.n_jobs > 0)
+        else if (sim->model.n_jobs > 0)
                 seek_somewhere(sim);
+}
+
+static void random_event(struct simulation *sim) {
+        uint32_t dice = between(sim, 0, 99);
+
+        if (dice < EVENTS_OF_JOBS)
+                event_of_jobs(sim, dice);
         else if (sim->model.n_chunks > 0)
-                fail_or_finish(sim);
+                fail_or_finish(sim, between(sim, 0, sim->model.n_chunks - 1));
 }
 
 /* Bound by the workers: jobs release, and ask for their next epoch, between any two chunks, the lazy ones
  * less often. */
 static void steady_event(struct simulation *sim) {
-        if (sim->result->events % 2 == 0) {
-                release_some(sim);
-                seek_some(sim);
-        } else if (sim->model.n_chunks > 0)
+        if (sim->result->events % 2 == 0)
+                simulation_consume(sim);
+        else if (sim->model.n_chunks > 0)
                 end_chunk(sim, between(sim, 0, sim->model.n_chunks - 1), CHUNK_DONE);
 }
 
@@ -1030,9 +1100,98 @@ static void begin(struct simulation *sim) {
         }
         if (!sim->options->steady && chance(sim, 3))
                 chunks_init(sim->scheduler, between(sim, 1, 4));
-        for (uint32_t i = 0; sim->options->steady && i < MODEL_JOBS_MAX; ++i)
+        for (uint32_t i = 0; (sim->options->steady || sim->options->crowded) && i < MODEL_JOBS_MAX; ++i)
                 attach_group(sim);
 }
+
+/* ---- as one of several ---- */
+
+int simulation_new(struct simulation **simp, struct simulation_result *result,
+                   const struct simulation_options *options) {
+        struct simulation *sim = calloc(1, sizeof(*sim));
+
+        if (!sim)
+                return -ENOMEM;
+        *sim = (struct simulation){.options = options, .result = result, .world = options->world};
+        *result = (struct simulation_result){0};
+        begin(sim);
+        *simp = sim;
+        return 0;
+}
+
+struct simulation *simulation_free(struct simulation *sim) {
+        if (sim)
+                scheduler_free(sim->scheduler);
+        free(sim);
+        return NULL;
+}
+
+void simulation_event(struct simulation *sim) {
+        event_of_jobs(sim, between(sim, 0, EVENTS_OF_JOBS - 1));
+}
+
+void simulation_consume(struct simulation *sim) {
+        release_some(sim);
+        seek_some(sim);
+}
+
+void simulation_retire(struct simulation *sim) {
+        sim->retired = true;
+        if (!sim->seeker)
+                set_awaited(sim, 0, 0);
+}
+
+void simulation_leave(struct simulation *sim) {
+        if (sim->model.n_jobs > 0)
+                detach(sim);
+}
+
+uint32_t simulation_jobs(const struct simulation *sim) {
+        return sim->model.n_jobs;
+}
+
+uint32_t simulation_chunks(const struct simulation *sim) {
+        return sim->model.n_chunks;
+}
+
+static bool is_same(const struct scheduler_chunk *a, const struct scheduler_chunk *b) {
+        return a->slot == b->slot && a->first == b->first && a->rows == b->rows;
+}
+
+static void recall(struct simulation *sim, uint32_t i) {
+        struct scheduler_chunk chunk = sim->model.chunks[i];
+
+        sim->model.chunks[i] = sim->model.chunks[--sim->model.n_chunks];
+        set_rows(sim, &chunk, 0, chunk.rows, MODEL_ROW_OPEN);
+        if (scheduler_chunk_split(sim->scheduler, chunk.slot, chunk.first, chunk.rows, 0, false) != 0)
+                breach(sim, "a chunk that is recalled is unknown");
+        give_up_unwanted(sim);
+}
+
+bool simulation_end_chunk(struct simulation *sim, const struct scheduler_chunk *chunk,
+                          enum simulation_end how, struct scheduler_chunk *suspect) {
+        uint32_t n = sim->model.n_chunks, i = 0;
+
+        while (i < n && !is_same(&sim->model.chunks[i], chunk))
+                ++i;
+        if (i == n) {
+                breach(sim, "rows %u to %u of slot %u are with a worker, but not out", chunk->first,
+                       chunk->first + chunk->rows, chunk->slot);
+                return false;
+        }
+        if (how == SIMULATION_END_WELL)
+                end_chunk(sim, i, CHUNK_DONE);
+        else if (how == SIMULATION_END_RECALLED)
+                recall(sim, i);
+        else
+                fail_or_finish(sim, i);
+        if (sim->model.n_chunks < n)
+                return false;
+        *suspect = sim->model.chunks[n - 1];
+        return true;
+}
+
+/* ---- alone ---- */
 
 static void finish(struct simulation *sim) {
         struct scheduler_counters now;
@@ -1046,8 +1205,9 @@ static void finish(struct simulation *sim) {
 }
 
 void simulation_run(struct simulation_result *result, const struct simulation_options *options) {
-        struct simulation sim = {.options = options, .result = result, .random = options->seed};
+        struct simulation sim = {.options = options, .result = result, .own.random = options->seed};
 
+        sim.world = &sim.own;
         *result = (struct simulation_result){0};
         begin(&sim);
         while (!result->breach[0] && result->events < options->events) {

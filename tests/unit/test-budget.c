@@ -1,9 +1,9 @@
 /* SPDX-FileCopyrightText: The pinfeed authors */
 /* SPDX-License-Identifier: Apache-2.0 */
 
-/* Who begins a chunk: single decisions, and a long random life of several pipelines in which no place is
- * taken twice, none is left empty, and nobody starves. A pipeline here is a number of workers and one job,
- * which waits for batches of so many chunks. */
+/* Who begins a chunk: single decisions, what a member can count on, and a long random life of several
+ * pipelines in which no place is taken twice, none is left empty, and nobody starves. A pipeline here is a
+ * number of workers and one job, which waits for batches of so many chunks. */
 
 #include "daemon/budget.h"
 #include "tests/support/run.h"
@@ -211,6 +211,54 @@ START_TEST(who_joins_with_too_many_begins_nothing) {
 }
 END_TEST
 
+/* ---- what a member can count on ---- */
+
+static double share_of_first(double b, double c) {
+        begin(8, 3, 1);
+        pipelines[1].member.lately = b;
+        pipelines[2].member.lately = c;
+        return budget_share(&budget, &pipelines[0].member);
+}
+
+START_TEST(share_is_what_others_leave_and_an_equal_part_at_least) {
+        static const struct {
+                double b, c, share;
+        } cases[] = {
+                {0, 0, 8},       /* alone, also beside one that rests */
+                {4, 0, 4},       /* two that divide it */
+                {8, 0, 4},       /* it has just come, and will get half */
+                {1, 0, 7},       /* the other one needs little */
+                {2.5, 2.5, 3},   /* what is left is more than a third */
+                {4, 4, 8.0 / 3}, /* a third is more than what is left */
+        };
+
+        for (size_t i = 0; i < sizeof(cases) / sizeof(cases[0]); i++)
+                ck_assert_double_eq_tol(share_of_first(cases[i].b, cases[i].c), cases[i].share, 1e-9);
+}
+END_TEST
+
+/* What it takes itself is no matter, nor does one count that has left. */
+START_TEST(share_is_of_the_members) {
+        begin(8, 2, 1);
+        pipelines[0].member.lately = 8;
+        pipelines[1].member.lately = 4;
+        ck_assert_double_eq_tol(budget_share(&budget, &pipelines[0].member), 4, 1e-9);
+        budget_leave(&pipelines[1].member);
+        ck_assert_double_eq_tol(budget_share(&budget, &pipelines[0].member), 8, 1e-9);
+}
+END_TEST
+
+/* However what the other took goes up and down a little, this goes no further. */
+START_TEST(share_does_not_flutter) {
+        for (double lately = 0.1; lately < 8; lately += 0.1) {
+                double change = share_of_first(lately + 0.1, 0) - share_of_first(lately, 0);
+
+                ck_assert_double_le(change, 1e-9);
+                ck_assert_double_ge(change, -0.1 - 1e-9);
+        }
+}
+END_TEST
+
 /* ---- a life ---- */
 
 struct life {
@@ -308,6 +356,9 @@ int main(void) {
         tcase_add_test(tcase, workers_run_dry_for_who_is_first);
         tcase_add_test(tcase, who_is_first_is_topped_up);
         tcase_add_test(tcase, who_joins_with_too_many_begins_nothing);
+        tcase_add_test(tcase, share_is_what_others_leave_and_an_equal_part_at_least);
+        tcase_add_test(tcase, share_is_of_the_members);
+        tcase_add_test(tcase, share_does_not_flutter);
         tcase_add_test(tcase, no_place_is_lost_and_nobody_starves);
         suite_add_tcase(suite, tcase);
         return run_suite(suite);

@@ -149,6 +149,7 @@ static const struct {
         {"catching up: until they meet", SCHEDULER_WITHOUT_CATCH_UP_MEETING},
         {"catching up: no longer than promised", SCHEDULER_WITHOUT_CATCH_UP_LIMIT},
         {"catching up: then a rest", SCHEDULER_WITHOUT_CATCH_UP_REST},
+        {"catching up: a rank for who waits meanwhile", SCHEDULER_WITHOUT_CATCH_UP_RANK},
         {"lockstep: the lead", SCHEDULER_WITHOUT_LEAD},
         {"lockstep: a lead of two steps at least", SCHEDULER_WITHOUT_LEAST_LEAD},
         {"lockstep: only who is near binds", SCHEDULER_WITHOUT_NEARNESS},
