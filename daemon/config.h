@@ -69,7 +69,7 @@ struct config_pipeline {
         int sharing;           /* enum config_sharing */
         uint64_t max_lead;     /* lockstep: rows; 0: not said, as many as the ring has room for */
         double lag_timeout;    /* lockstep: seconds */
-        uint64_t warm; /* slots that are prepared while there is no job */
+        uint64_t warm;         /* slots that are prepared while there is no job */
         double catch_up; /* seconds of work that a job may be behind and still be brought on; 0: never */
         /* derived */
         struct schema schema; /* laid out for batch_size rows */

@@ -6,6 +6,8 @@
  *
  *   - Storage that hangs, or a single sample that does, looks like busy workers.
  *   - Workers that are busy all the time while jobs wait are the limit, whatever else there is.
+ *   - If workers have time left and nobody waits for data, jobs may wait for jobs: for some that have yet to
+ *     come, or in lockstep for the last one.
  *   - If workers have time left and jobs are empty-handed all the same, too little was prepared ahead: the
  *     ring is small, or what jobs hold has made it so. A due batch is always in work (docs/scheduling.md), so
  *     nothing else is left.
@@ -109,7 +111,7 @@ static bool not_there(struct diagnosis *diagnosis, const struct diagnosis_facts 
                     number_format_count(files, facts->files));
         else if (facts->jobs == 0)
                 say(diagnosis, DIAGNOSIS_NOTHING, "nothing: no job is attached");
-        else if (facts->seconds < SECONDS_LEAST)
+        else if (facts->seconds < SECONDS_LEAST && facts->expecting == 0 && facts->gathering == 0)
                 say(diagnosis, DIAGNOSIS_NOTHING,
                     "nothing to go by yet: jobs have been attached for less than a second");
         else
@@ -200,6 +202,62 @@ static bool workers(struct diagnosis *diagnosis, const struct diagnosis_facts *f
         return true;
 }
 
+/* The ranks of a run. */
+static bool group(struct diagnosis *diagnosis, const struct diagnosis_facts *facts) {
+        char most[PART_MAX] = "";
+
+        if (facts->expecting == 0 || facts->waiting > 0)
+                return false;
+        if (facts->expecting_seconds >= 0)
+                snprintf(most, sizeof(most), ", at most %.0f s longer", facts->expecting_seconds);
+        say(diagnosis, DIAGNOSIS_GATHER,
+            "a group that is not complete: %u job%s for %s%s; start what is missing, or attach with the "
+            "`world_size` that there is",
+            facts->expecting, facts->expecting == 1 ? " waits" : "s wait", facts->missing, most);
+        return true;
+}
+
+static bool gather(struct diagnosis *diagnosis, const struct diagnosis_facts *facts) {
+        bool one = facts->gathering == 1;
+
+        if (facts->gathering == 0 || facts->waiting > 0 || facts->gather_come >= facts->gather)
+                return false;
+        say(diagnosis, DIAGNOSIS_GATHER,
+            "gathering: %u job%s for %u more to come (gather %u), at most %.0f s longer; if %s come, "
+            "attach with a lower `gather` or `gather_timeout_ms`",
+            facts->gathering, one ? " waits" : "s wait", facts->gather - facts->gather_come, facts->gather,
+            facts->gather_seconds, facts->gather - facts->gather_come == 1 ? "it does not" : "they do not");
+        return true;
+}
+
+/* What would let them be further apart. */
+static const char *farther(const struct diagnosis_facts *facts) {
+        return facts->max_lead == 0 || facts->lead < facts->max_lead ? "more `slots`" : "a larger `max_lead`";
+}
+
+/* One sets the pace: it is slow, or stands still. */
+static bool lockstep(struct diagnosis *diagnosis, const struct diagnosis_facts *facts) {
+        char name[PART_MAX], waits[PART_MAX], rows[NUMBER_TEXT_MAX];
+        const struct diagnosis_job *pacer = &facts->pacer;
+
+        if (pacer->id == 0 || facts->waiting > 0)
+                return false;
+        diagnosis->job = pacer->id;
+        who(name, pacer);
+        share(waits, facts->led);
+        if (pacer->idle >= KEPT_SECONDS)
+                say(diagnosis, DIAGNOSIS_LOCKSTEP,
+                    "%s has given no batch back for %.0f s: in lockstep the others wait for it, %s, until "
+                    "`lag_timeout` (%g s); `sharing: elastic` lets them go on",
+                    name, pacer->idle, waits, facts->lag_timeout);
+        else
+                say(diagnosis, DIAGNOSIS_LOCKSTEP,
+                    "%s sets the pace: in lockstep the others wait for it, %s; `sharing: elastic` lets them "
+                    "go on, and %s (they are at most %s rows apart) bridges its pauses",
+                    name, waits, farther(facts), number_format_count(rows, facts->lead));
+        return true;
+}
+
 /* It gives nothing back. */
 static bool job(struct diagnosis *diagnosis, const struct diagnosis_facts *facts) {
         const struct diagnosis_job *keeper = &facts->keeper;
@@ -248,7 +306,8 @@ void diagnosis_make(struct diagnosis *diagnosis, const struct diagnosis_facts *f
 
         *diagnosis = (struct diagnosis){};
         if (not_there(diagnosis, facts) || storage(diagnosis, facts) || sample(diagnosis, facts) ||
-            workers(diagnosis, facts) || job(diagnosis, facts) || room(diagnosis, facts))
+            workers(diagnosis, facts) || group(diagnosis, facts) || gather(diagnosis, facts) ||
+            lockstep(diagnosis, facts) || job(diagnosis, facts) || room(diagnosis, facts))
                 return;
         share(busy, busy_share(facts));
         if (facts->data_waited >= WAITS_SHARE)

@@ -13,6 +13,8 @@
         D(STORAGE, storage)   /* workers hang where they read */                                             \
         D(SAMPLE, sample)     /* one takes very long, and a job waits for it */                              \
         D(WORKERS, workers)   /* all are busy, and still jobs wait */                                        \
+        D(GATHER, gather)     /* jobs wait for others that have not come */                                  \
+        D(LOCKSTEP, lockstep) /* jobs wait for the last one */                                               \
         D(JOB, job)           /* one gives nothing back */                                                   \
         D(HELD, held_batches) /* jobs wait, for what others hold leaves little to prepare in */              \
         D(RING, ring)         /* the same, for it is small */                                                \
@@ -35,6 +37,7 @@ enum diagnosis_stage {
 enum {
         DIAGNOSIS_NAME_MAX = 64,
         DIAGNOSIS_TEXT_MAX = 480,
+        DIAGNOSIS_MISSING_MAX = 224,
 };
 
 /* A job; id 0: none. */
@@ -73,12 +76,26 @@ struct diagnosis_facts {
         uint64_t sample;
         uint32_t sample_worker;
         int sample_pid;
+        /* Jobs that gather, and of these the one that will do so for longest. */
+        uint32_t gathering;
+        uint32_t gather, gather_come; /* jobs that are to come, and how many have */
+        double gather_seconds;
+        /* Jobs that wait for ranks of their group, "rank 2 of group run" of one of them, and how long it will
+         * do so at most; below 0: for ever. */
+        uint32_t expecting;
+        char missing[DIAGNOSIS_MISSING_MAX];
+        double expecting_seconds;
+        /* In lockstep. */
+        struct diagnosis_job pacer; /* the last one, if others surely waited for it */
+        double led;                 /* of those, the largest share of the time */
+        uint64_t lead, max_lead;    /* rows: as it is in force, and as configured, 0: not */
+        double lag_timeout;
 };
 
 struct diagnosis {
         enum diagnosis_kind kind;
         uint32_t workers_needed; /* WORKERS: to make what is wanted, at least; 0: not known */
-        uint32_t job;            /* JOB: its number */
+        uint32_t job;            /* JOB, LOCKSTEP: its number */
         char text[DIAGNOSIS_TEXT_MAX];
 };
 

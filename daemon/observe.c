@@ -26,6 +26,8 @@ enum job_value {
         JOB_WAITED,
         JOB_EMPTY,
         JOB_DATA_WAITED,
+        JOB_FOR_JOBS,
+        JOB_EMPTY_FOR_JOBS,
 };
 
 enum pipeline_value {
@@ -54,6 +56,8 @@ static void values_of_job(uint64_t values[RECENT_VALUES], const struct scheduler
         values[JOB_WAITED] = account->waited;
         values[JOB_EMPTY] = account->empty;
         values[JOB_DATA_WAITED] = account->data_waited;
+        values[JOB_FOR_JOBS] = account->waited_for_jobs;
+        values[JOB_EMPTY_FOR_JOBS] = account->empty_for_jobs;
 }
 
 /* But for PIPELINE_CPU, which costs a system call for each worker. */
@@ -120,7 +124,9 @@ void observe_job(struct observed_job *observed, const struct job *job, uint64_t 
                                           .rows_per_second = (double)grown[JOB_ROWS] / seconds,
                                           .waited = (double)grown[JOB_WAITED] / ns,
                                           .empty = (double)grown[JOB_EMPTY] / ns,
-                                          .data_waited = (double)grown[JOB_DATA_WAITED] / ns};
+                                          .data_waited = (double)grown[JOB_DATA_WAITED] / ns,
+                                          .waited_for_jobs = (double)grown[JOB_FOR_JOBS] / ns,
+                                          .empty_for_jobs = (double)grown[JOB_EMPTY_FOR_JOBS] / ns};
 }
 
 /* ---- what holds a pipeline back ---- */
@@ -142,13 +148,21 @@ static enum diagnosis_stage stage_of(const struct pipeline *pipeline) {
         return DIAGNOSIS_IDLE;
 }
 
-/* The share of its time that a job surely waits for data; 0 if it may not wait at all. Empty-handed it does.
- * A batch in its hands it may work at while the next is being made, and be none the slower for it: only if
- * that goes on all the time the next one has come too late each time. */
-static double waits_of(const struct observed_job *observed) {
-        if (observed->empty > WAITS_EMPTY)
-                return observed->empty;
-        return observed->waited > WAITS_FULL ? observed->waited : 0;
+/* The share of its time that a job surely waits for something; 0 if it may not wait at all. Empty-handed it
+ * does. A batch in its hands it may work at while the next is being made, and be none the slower for it: only
+ * if that goes on all the time the next one has come too late each time. */
+static double surely(double waited, double empty) {
+        if (empty > WAITS_EMPTY)
+                return empty;
+        return waited > WAITS_FULL ? waited : 0;
+}
+
+static double waits_for_data(const struct observed_job *observed) {
+        return surely(observed->waited, observed->empty);
+}
+
+static double waits_for_jobs(const struct observed_job *observed) {
+        return surely(observed->waited_for_jobs, observed->empty_for_jobs);
 }
 
 static void describe_job(struct diagnosis_job *described, const struct job *job,
@@ -158,13 +172,50 @@ static void describe_job(struct diagnosis_job *described, const struct job *job,
 
         *described = (struct diagnosis_job){.id = job->id,
                                             .pid = job->pid,
-                                            .waited = waits_of(observed),
+                                            .waited = waits_for_data(observed),
                                             .held = account->held,
                                             .max_held = job->outbox_size,
                                             .leased = account->leased};
         since = account->oldest > account->released ? account->oldest : account->released;
         described->idle = now > since ? (double)(now - since) / NS_PER_S : 0;
         fault_sanitize(described->name, sizeof(described->name), job->attach.name, strlen(job->attach.name));
+}
+
+static void add_missing(struct diagnosis_facts *facts, const struct job *job, uint64_t now) {
+        uint64_t until = pipeline_group_until(job);
+        char missing[128];
+
+        if (facts->expecting++ > 0)
+                return;
+        pipeline_name_missing(job->owner, job, missing, sizeof(missing));
+        snprintf(facts->missing, sizeof(facts->missing), "%s of group %s", missing, job->attach.group);
+        facts->expecting_seconds = until == UINT64_MAX ? -1
+                                   : until > now       ? (double)(until - now) / NS_PER_S
+                                                       : 0;
+}
+
+/* What it waits for, if that is other jobs: the last in lockstep, or some that have not come. */
+static void add_sharing(struct diagnosis_facts *facts, const struct job *job,
+                        const struct observed_job *observed, uint64_t now) {
+        const struct pipeline *pipeline = job->owner;
+        struct scheduler_job_view view = {};
+        double left;
+
+        scheduler_view_job(pipeline->scheduler, job->id, &view);
+        if (view.pace > 0 && waits_for_jobs(observed) > facts->led) {
+                facts->led = waits_for_jobs(observed);
+                facts->pacer.id = view.pace;
+        }
+        if (view.expecting)
+                add_missing(facts, job, now);
+        if (!view.gathering)
+                return;
+        left = view.gather_until > now ? (double)(view.gather_until - now) / NS_PER_S : 0;
+        if (facts->gathering++ > 0 && left <= facts->gather_seconds)
+                return;
+        facts->gather = view.gather;
+        facts->gather_come = view.come;
+        facts->gather_seconds = left;
 }
 
 static void add_job(struct diagnosis_facts *facts, const struct job *job, uint64_t now) {
@@ -184,9 +235,30 @@ static void add_job(struct diagnosis_facts *facts, const struct job *job, uint64
                 facts->keeper = described;
         if (observed.data_waited > facts->data_waited)
                 facts->data_waited = observed.data_waited;
+        add_sharing(facts, job, &observed, now);
         facts->got += observed.rows_per_second;
         facts->wanted +=
                 observed.rows_per_second / (1 - (observed.empty < EMPTY_MOST ? observed.empty : EMPTY_MOST));
+}
+
+/* The job that others in lockstep wait for, and how far they may go without it. */
+static void add_lockstep(struct diagnosis_facts *facts, const struct pipeline *pipeline, uint64_t now) {
+        struct scheduler_account account;
+        struct observed_job observed;
+
+        if (!pipeline->scheduler)
+                return;
+        facts->max_lead = pipeline->config->max_lead;
+        facts->lag_timeout = pipeline->config->lag_timeout;
+        facts->lead = scheduler_lead(pipeline->scheduler);
+        list_for_each (link, &pipeline->jobs) {
+                const struct job *job = container_of(link, struct job, pipeline_link);
+
+                if (job->id != facts->pacer.id || !account_of(job, now, &account))
+                        continue;
+                observe_job(&observed, job, now);
+                describe_job(&facts->pacer, job, &observed, &account, now);
+        }
 }
 
 /* The sample that a worker has been at for longest. */
@@ -253,6 +325,7 @@ static struct diagnosis_facts facts_of(const struct daemon *daemon, const struct
                 facts.leased = (double)grown[PIPELINE_LEASED] / observed->seconds / NS_PER_S;
         list_for_each (link, &pipeline->jobs)
                 add_job(&facts, container_of(link, struct job, pipeline_link), now);
+        add_lockstep(&facts, pipeline, now);
         add_sample(&facts, pipeline);
         return facts;
 }

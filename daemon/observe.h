@@ -21,6 +21,7 @@ struct observed_job {
         double seconds;
         double rows_per_second;
         double waited, empty, data_waited; /* see struct scheduler_account */
+        double waited_for_jobs, empty_for_jobs;
 };
 
 struct observed_pipeline {

@@ -7,7 +7,7 @@
 #include <stdint.h>
 
 enum {
-        RECENT_VALUES = 5,
+        RECENT_VALUES = 6,
         RECENT_LOOKS = 6, /* so that a second between two of them gives 5 to 6 seconds */
 };
 

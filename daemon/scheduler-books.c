@@ -116,6 +116,14 @@ void books_delivered(struct scheduler *scheduler, struct consumer *consumer, uin
         consumer->stream->view.rows_delivered += rows;
 }
 
+/* One was begun for this job, or has reached it. */
+void books_catch_up(struct scheduler *scheduler, const struct consumer *consumer, bool met) {
+        scheduler->counters.catch_ups += !met;
+        scheduler->counters.catch_ups_met += met;
+        consumer->stream->view.catch_ups += !met;
+        consumer->stream->view.catch_ups_met += met;
+}
+
 bool scheduler_view_stream(const struct scheduler *scheduler, uint32_t place,
                            struct scheduler_stream_view *view) {
         list_for_each (entry, &scheduler->streams) {
@@ -129,9 +137,18 @@ bool scheduler_view_stream(const struct scheduler *scheduler, uint32_t place,
 
 /* ---- time ---- */
 
+/* Could it go on, but for other jobs? What it has no room for, or has not asked for, it would not be given
+ * anyway. */
+static bool awaits_others(const struct consumer *consumer) {
+        return (consumer_is_awaiting(consumer) || consumer_is_led(consumer, &consumer->next)) &&
+               !consumer->seeking && consumer->held < consumer->job.max_held && !consumer_is_parked(consumer);
+}
+
 static enum waiting waiting_of(const struct consumer *consumer) {
         bool keeps_it_waiting = consumer->held > 0 || consumer_is_parked(consumer);
 
+        if (awaits_others(consumer))
+                return consumer->held == 0 ? WAITING_EMPTY_OTHERS : WAITING_OTHERS;
         if (consumer->missing == 0 && !consumer->granted && !consumer->seeking && keeps_it_waiting)
                 return WAITING_DATA;
         if (consumer->missing == 0 || !consumer->due)
@@ -147,6 +164,10 @@ static void book(struct scheduler_account *account, enum waiting waits, uint64_t
                 account->waited += passed;
         if (waits == WAITING_EMPTY_JOB)
                 account->empty += passed;
+        if (waits == WAITING_OTHERS || waits == WAITING_EMPTY_OTHERS)
+                account->waited_for_jobs += passed;
+        if (waits == WAITING_EMPTY_OTHERS)
+                account->empty_for_jobs += passed;
 }
 
 static uint64_t passed_since(uint64_t then, uint64_t now) {

@@ -204,7 +204,7 @@ static void begin(struct scheduler *scheduler, struct consumer *consumer, const 
         struct catch_up *catch_up = &scheduler->catch_up;
         double share = (double)slots * scheduler->config.slot_rows / (double)catch_up->rows;
 
-        ++scheduler->counters.catch_ups;
+        books_catch_up(scheduler, consumer, false);
         catch_up->front = front;
         catch_up->job = consumer->job.id;
         catch_up->from = consumer_place(scheduler, consumer);
@@ -251,7 +251,7 @@ void catch_up_look(struct scheduler *scheduler, uint64_t now) {
                 catch_up->to = consumer_place(scheduler, catch_up->front);
                 note_waiting(scheduler);
                 if (have_met(scheduler)) {
-                        ++scheduler->counters.catch_ups_met;
+                        books_catch_up(scheduler, catch_up->front, true);
                         end(scheduler);
                 } else if (now >= catch_up->until &&
                            !is_left_out(scheduler, SCHEDULER_WITHOUT_CATCH_UP_LIMIT)) {
@@ -271,6 +271,11 @@ void catch_up_forget(struct scheduler *scheduler, const struct consumer *consume
                 end(scheduler);
 }
 
+static uint64_t rows_of(const struct scheduler *scheduler, uint64_t slots) {
+        return slots < SCHEDULER_NEVER / scheduler->config.slot_rows ? slots * scheduler->config.slot_rows
+                                                                     : SCHEDULER_NEVER;
+}
+
 uint64_t scheduler_lag(struct scheduler *scheduler, uint32_t job, uint32_t *front) {
         struct consumer *consumer = consumer_find(scheduler, job);
         const struct consumer *its = NULL;
@@ -279,8 +284,16 @@ uint64_t scheduler_lag(struct scheduler *scheduler, uint32_t job, uint32_t *fron
         if (slots == 0)
                 return 0;
         *front = its->job.id;
-        return slots < SCHEDULER_NEVER / scheduler->config.slot_rows ? slots * scheduler->config.slot_rows
-                                                                     : SCHEDULER_NEVER;
+        return rows_of(scheduler, slots);
+}
+
+uint64_t scheduler_catching_up(struct scheduler *scheduler, uint32_t job, uint32_t *front) {
+        struct consumer *consumer = consumer_find(scheduler, job);
+
+        if (!consumer || !is_brought_on(scheduler, consumer))
+                return 0;
+        *front = scheduler->catch_up.front->job.id;
+        return rows_of(scheduler, lag(scheduler, consumer, scheduler->catch_up.front));
 }
 
 bool scheduler_leader(const struct scheduler *scheduler, uint64_t seed, uint32_t *epoch, uint64_t *row) {

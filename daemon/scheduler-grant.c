@@ -38,7 +38,8 @@ static bool may_go_on(const struct consumer *consumer) {
                !consumer_is_led(consumer, &consumer->next);
 }
 
-static uint32_t count_stream(const struct scheduler *scheduler, uint64_t seed) {
+/* Jobs of a stream. */
+uint32_t gather_count(const struct scheduler *scheduler, uint64_t seed) {
         uint32_t n = 0;
 
         list_for_each (entry, &scheduler->consumers)
@@ -55,7 +56,7 @@ void gather_look(struct scheduler *scheduler, uint64_t now) {
 
                 if (!consumer->gathering ||
                     (now < consumer->job.gather_until &&
-                     count_stream(scheduler, consumer->job.seed) < consumer->job.gather))
+                     gather_count(scheduler, consumer->job.seed) < consumer->job.gather))
                         continue;
                 consumer->gathering = scheduler->sabotage & SCHEDULER_WITHOUT_GATHER_END;
                 any = true;

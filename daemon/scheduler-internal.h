@@ -35,9 +35,9 @@ enum scheduler_sabotage {
         SCHEDULER_WITHOUT_DEMOTION = 1 << 14,
         SCHEDULER_WITHOUT_GATHER = 1 << 15, /* nobody waits for others to come */
         SCHEDULER_WITHOUT_GATHER_END = 1 << 16,
-        SCHEDULER_WITHOUT_WARM_LAST = 1 << 17, /* what is kept warm goes like any other slot */
-        SCHEDULER_WITHOUT_WARM_REST = 1 << 18, /* slots are filled for nobody while there are jobs */
-        SCHEDULER_WITHOUT_EXPECTING = 1 << 19, /* nobody waits for the ranks of its run */
+        SCHEDULER_WITHOUT_WARM_LAST = 1 << 17,     /* what is kept warm goes like any other slot */
+        SCHEDULER_WITHOUT_WARM_REST = 1 << 18,     /* slots are filled for nobody while there are jobs */
+        SCHEDULER_WITHOUT_EXPECTING = 1 << 19,     /* nobody waits for the ranks of its run */
         SCHEDULER_WITHOUT_CATCH_UP_RANK = 1 << 20, /* others come before those who wait for a catch-up */
 };
 
@@ -103,6 +103,8 @@ enum waiting {
         WAITING_JOB,       /* its next batch is due and not READY */
         WAITING_EMPTY_JOB, /* the same, and it holds nothing */
         WAITING_DATA,      /* its next batch is READY and cannot be given to it */
+        WAITING_OTHERS,    /* other jobs have to come further, or to come */
+        WAITING_EMPTY_OTHERS,
 };
 
 /* The books of a seed, for people; no decision depends on it. */
@@ -125,6 +127,7 @@ struct consumer {
         bool demoted;   /* was bound and gave nothing back for too long */
         bool limited;   /* by the place that the next line tells, where a batch must have ended */
         uint64_t limit_epoch, limit_row;
+        uint32_t pace;     /* the job that limits it; 0: none */
         uint64_t moved_at; /* when it gave something back last, or had an excuse */
         uint64_t oldest;   /* number of the first batch since it was sent here that it has not given back */
         uint32_t turn;     /* place in that list */
@@ -348,6 +351,7 @@ void catch_up_forget(struct scheduler *scheduler, const struct consumer *consume
 
 /* scheduler-grant.c, too */
 void gather_look(struct scheduler *scheduler, uint64_t now);
+uint32_t gather_count(const struct scheduler *scheduler, uint64_t seed);
 
 /* scheduler-lockstep.c */
 uint64_t lockstep_lead(const struct scheduler *scheduler);
@@ -375,4 +379,5 @@ void books_free(struct scheduler *scheduler);
 void books_prepared(struct scheduler *scheduler, uint64_t seed, uint32_t rows);
 void books_refilled(struct scheduler *scheduler, uint64_t seed, uint32_t rows);
 void books_delivered(struct scheduler *scheduler, struct consumer *consumer, uint32_t rows);
+void books_catch_up(struct scheduler *scheduler, const struct consumer *consumer, bool met);
 void books_settle(struct scheduler *scheduler);

@@ -97,6 +97,7 @@ static bool set_limit(struct scheduler *scheduler, struct consumer *consumer) {
                          is_before(limit, (struct row_place){consumer->limit_epoch, consumer->limit_row}));
         if (falls)
                 slots_let_go(scheduler, consumer);
+        consumer->pace = last ? last->job.id : 0;
         consumer->limited = last && !(scheduler->sabotage & SCHEDULER_WITHOUT_LEAD);
         consumer->limit_epoch = limit.epoch;
         consumer->limit_row = limit.row;

@@ -365,6 +365,10 @@ int scheduler_view_job(const struct scheduler *scheduler, uint32_t job, struct s
                 .parked = consumer_is_parked(consumer),
                 .batches = consumer->number,
                 .rows = consumer->rows_delivered,
+                .pace = consumer->pace,
+                .gather = consumer->gathering ? consumer->job.gather : 0,
+                .come = consumer->gathering ? gather_count(scheduler, consumer->job.seed) : 0,
+                .gather_until = consumer->job.gather_until,
         };
         return 0;
 }

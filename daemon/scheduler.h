@@ -125,6 +125,9 @@ struct scheduler_job_view {
         bool parked;          /* it has had the last epoch that lookahead allows: only a seek goes on */
         uint64_t batches;     /* delivered so far */
         uint64_t rows;
+        uint32_t pace;         /* in lockstep: the last of the others, which sets the limit; 0: nobody */
+        uint32_t gather, come; /* gathering: jobs that are to come, and how many are there */
+        uint64_t gather_until;
 };
 
 /* A job's books, up to now; times in nanoseconds. What is said of waiting is as seen from here: a batch that
@@ -140,6 +143,9 @@ struct scheduler_account {
         uint32_t held;        /* batches */
         uint32_t leased;      /* slots */
         bool waiting;         /* for data, now */
+        uint64_t waited_for_jobs; /* in lockstep for the last of them, for those it gathers with,
+                                     or for ranks of its run */
+        uint64_t empty_for_jobs;  /* of that: while it held nothing */
 };
 
 /* A seed's books. Those of a stream without jobs are kept for a while. */
@@ -149,6 +155,7 @@ struct scheduler_stream_view {
         uint64_t rows_prepared;
         uint64_t rows_delivered;
         uint64_t rows_refilled;
+        uint64_t catch_ups, catch_ups_met;
 };
 
 /* A job is being brought to another before it: what jobs of that stream which are on the stretch of slots
@@ -257,6 +264,10 @@ uint64_t scheduler_lead(const struct scheduler *scheduler);
 /* Rows that the job lacks, at most, of what the nearest job before it has passed, and that job's id; 0: it is
  * behind nobody whose slots it will come by. */
 uint64_t scheduler_lag(struct scheduler *scheduler, uint32_t job, uint32_t *front);
+
+/* If the job is being brought to another, see struct scheduler_catch_up: the rows that it lacks, at most, of
+ * what that one has passed, and that job's id; else 0. */
+uint64_t scheduler_catching_up(struct scheduler *scheduler, uint32_t job, uint32_t *front);
 
 /* Looking, for status and tests. */
 void scheduler_counters(const struct scheduler *scheduler, struct scheduler_counters *counters);

@@ -10,6 +10,7 @@
 
 #include "base/clock.h"
 #include "base/fault.h"
+#include "base/number.h"
 #include "daemon/daemon.h"
 #include "daemon/job.h"
 #include "daemon/observe.h"
@@ -25,8 +26,20 @@
 #include <time.h>
 #include <unistd.h>
 
+/* rows 0: it catches up with nobody. */
+struct catching_up {
+        uint32_t job;
+        uint64_t rows;
+};
+
 static double seconds_since(uint64_t then_ns) {
         return (double)(clock_ns() - then_ns) / NS_PER_S;
+}
+
+static double seconds_until(uint64_t then_ns) {
+        uint64_t now = clock_ns();
+
+        return then_ns > now ? (double)(then_ns - now) / NS_PER_S : 0;
 }
 
 /* JSON's whole numbers are signed here; what does not fit (a seed may not) is its digits as text. */
@@ -188,6 +201,8 @@ static void add_counters(json_t *object, const struct pipeline *pipeline) {
         json_object_set_new(object, "rows_refilled", unsigned_number(counters.rows_refilled));
         json_object_set_new(object, "slots_refilled", unsigned_number(counters.slots_refilled));
         json_object_set_new(object, "slots_undelivered", unsigned_number(counters.slots_undelivered));
+        json_object_set_new(object, "catch_ups", unsigned_number(counters.catch_ups));
+        json_object_set_new(object, "catch_ups_met", unsigned_number(counters.catch_ups_met));
         json_object_set_new(object, "chunks_recalled", unsigned_number(pipeline->pool.chunks_recalled));
         json_object_set_new(object, "worker_deaths", unsigned_number(pool_deaths(&pipeline->pool)));
         json_object_set_new(object, "deaths", make_deaths(&pipeline->pool));
@@ -230,12 +245,14 @@ static json_t *make_streams(const struct pipeline *pipeline) {
                                          ? json_real((double)view.rows_delivered / (double)view.rows_prepared)
                                          : json_null();
 
-                json_array_append_new(list, json_pack("{s:o, s:i, s:I, s:I, s:I, s:o}", "seed",
+                json_array_append_new(list, json_pack("{s:o, s:i, s:I, s:I, s:I, s:o, s:I, s:I}", "seed",
                                                       unsigned_number(view.seed), "jobs", (int)view.jobs,
                                                       "rows_prepared", (json_int_t)view.rows_prepared,
                                                       "rows_delivered", (json_int_t)view.rows_delivered,
                                                       "rows_refilled", (json_int_t)view.rows_refilled,
-                                                      "sharing_factor", factor));
+                                                      "sharing_factor", factor, "catch_ups",
+                                                      (json_int_t)view.catch_ups, "catch_ups_met",
+                                                      (json_int_t)view.catch_ups_met));
         }
         return list;
 }
@@ -352,10 +369,60 @@ static void describe_missing(const struct pipeline *pipeline, const struct job *
         snprintf(text, size, "waits for %s of group %s%s", missing, job->attach.group, most);
 }
 
+/* What it waits for, or what the others do about it, in words; "" if there is nothing to say. The first that
+ * holds: from what keeps it from any batch to what only tells how it shares. */
+static void make_note(char *note, size_t size, const struct scheduler_job_view *view,
+                      const struct catching_up *catching_up) {
+        char rows[NUMBER_TEXT_MAX];
+
+        *note = 0;
+        if (view->parked)
+                snprintf(note, size, "waits for the job to ask for epoch %u", view->next.epoch);
+        else if (view->gathering)
+                snprintf(note, size, "gather %u: %u of %u there, at most %.0f s longer", view->gather,
+                         view->come, view->gather, seconds_until(view->gather_until));
+        else if (catching_up->rows > 0)
+                snprintf(note, size, "catches up with job %u, %s rows behind", catching_up->job,
+                         number_format_count(rows, catching_up->rows));
+        else if (view->demoted)
+                snprintf(note, size, "gives nothing back: the others in lockstep wait for it no more");
+        else if (view->led)
+                snprintf(note, size, "in lockstep: waits for job %u, the last one", view->pace);
+        else if (view->pace > 0)
+                snprintf(note, size, "in lockstep");
+}
+
+/* How it shares, now: members of their own, and the same in words. */
+static void add_sharing(json_t *object, const struct pipeline *pipeline, const struct job *job,
+                        const struct scheduler_job_view *view) {
+        struct catching_up catching_up = {};
+        char note[256];
+
+        if (pipeline && pipeline->scheduler)
+                catching_up.rows = scheduler_catching_up(pipeline->scheduler, job->id, &catching_up.job);
+        json_object_set_new(object, "bound", json_boolean(view->bound));
+        json_object_set_new(object, "demoted", json_boolean(view->demoted));
+        json_object_set_new(object, "led", view->led ? unsigned_number(view->pace) : json_null());
+        json_object_set_new(object, "gathering",
+                            view->gathering
+                                    ? json_pack("{s:i, s:i, s:f}", "jobs", (int)view->gather, "there",
+                                                (int)view->come, "seconds", seconds_until(view->gather_until))
+                                    : json_null());
+        json_object_set_new(object, "catching_up",
+                            catching_up.rows > 0
+                                    ? json_pack("{s:o, s:o}", "job", unsigned_number(catching_up.job), "rows",
+                                                unsigned_number(catching_up.rows))
+                                    : json_null());
+        json_object_set_new(object, "expecting", json_boolean(view->expecting));
+        make_note(note, sizeof(note), view, &catching_up);
+        if (view->expecting)
+                describe_missing(pipeline, job, note, sizeof(note));
+        json_object_set_new(object, "note", text_or_null(note));
+}
+
 /* What the scheduler knows of a job that is attached. */
 static void add_position(json_t *object, const struct pipeline *pipeline, const struct job *job) {
         struct scheduler_job_view view = {};
-        char note[256] = "";
 
         if (pipeline && pipeline->scheduler)
                 scheduler_view_job(pipeline->scheduler, job->id, &view);
@@ -369,12 +436,7 @@ static void add_position(json_t *object, const struct pipeline *pipeline, const 
         json_object_set_new(object, "rows", unsigned_number(view.rows));
         json_object_set_new(object, "waiting", json_boolean(view.waiting));
         json_object_set_new(object, "parked", json_boolean(view.parked));
-        if (view.parked)
-                snprintf(note, sizeof(note), "waits for the job to ask for epoch %u", view.next.epoch);
-        if (view.expecting)
-                describe_missing(pipeline, job, note, sizeof(note));
-        json_object_set_new(object, "expecting", json_boolean(view.expecting));
-        json_object_set_new(object, "note", text_or_null(note));
+        add_sharing(object, pipeline, job, &view);
 }
 
 /* How its time went, and with whom it shares. */
@@ -395,10 +457,12 @@ static void add_account(json_t *object, const struct pipeline *pipeline, const s
         json_object_set_new(object, "waited_for_data_s", ns_as_seconds(account.waited));
         json_object_set_new(object, "empty_handed_s", ns_as_seconds(account.empty));
         json_object_set_new(object, "data_waited_s", ns_as_seconds(account.data_waited));
+        json_object_set_new(object, "waited_for_jobs_s", ns_as_seconds(account.waited_for_jobs));
         json_object_set_new(object, "recent",
-                            json_pack("{s:f, s:f, s:f, s:f}", "seconds", observed.seconds, "waited_for_data",
-                                      observed.waited, "empty_handed", observed.empty, "data_waited",
-                                      observed.data_waited));
+                            json_pack("{s:f, s:f, s:f, s:f, s:f}", "seconds", observed.seconds,
+                                      "waited_for_data", observed.waited, "empty_handed", observed.empty,
+                                      "data_waited", observed.data_waited, "waited_for_jobs",
+                                      observed.waited_for_jobs));
         json_object_set_new(object, "shares_with", make_ids(ids, n));
 }
 

@@ -25,12 +25,16 @@ enum {
 
 static const struct command commands[] = {
         {"status", "[--json]", "everything: the daemon, pipelines, jobs, workers, slots",
-         "  --json             as JSON, with every number there is\n", command_status},
+         "What is delivered was handed to a job, where it may still lie unread.\n\n"
+         "  --json             as JSON, with every number there is\n",
+         command_status},
         {"jobs", "[--json]", "the attached jobs and where they are", "  --json             as JSON\n",
          command_status},
         {"workers", "[--json]", "the workers and what they are doing", "  --json             as JSON\n",
          command_status},
-        {"pipelines", "[--json]", "the configured pipelines", "  --json             as JSON\n",
+        {"pipelines", "[--json]", "the configured pipelines",
+         "What is delivered was handed to a job, where it may still lie unread.\n\n"
+         "  --json             as JSON\n",
          command_status},
         {"bench", "PIPELINE [options]", "attach jobs, read, and measure",
          "  --jobs N           attach N jobs, all before the first of them reads (default: 1)\n"

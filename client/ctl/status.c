@@ -16,10 +16,12 @@
 #include <string.h>
 
 enum {
-        STATUS_BAR = 10,       /* characters of a job's progress bar */
-        STATUS_STRIP_MAX = 64, /* slots shown of one pipeline */
-        SAMPLES_SHOWN = 5,     /* bad ones, and condemned ones, of one pipeline */
-        IDS_SHOWN = 8,         /* jobs that one shares with */
+        STATUS_BAR = 10,        /* characters of a job's progress bar */
+        STATUS_BAR_LIMIT = 100, /* of a terminal that has room for it */
+        STATUS_STRIP_MAX = 64,  /* slots shown of one pipeline */
+        STATUS_STRIP_REST = 27, /* a short name before the strip, and "and N more" behind it */
+        SAMPLES_SHOWN = 5,      /* bad ones, and condemned ones, of one pipeline */
+        IDS_SHOWN = 6,          /* jobs that one shares with */
 };
 
 static const char *text_of(const json_t *object, const char *name) {
@@ -72,21 +74,22 @@ static void print_daemon(const json_t *status) {
         char up[NUMBER_TEXT_MAX], daemon[NUMBER_TEXT_MAX], workers[NUMBER_TEXT_MAX];
         const json_t *cpu = json_object_get(status, "cpu_seconds");
 
-        printf("pinfeedd %s, pid %llu, up %s, cpus %llu, CPU time: daemon %s, workers %s\n",
-               text_of(status, "version"), (unsigned long long)number_of(status, "pid"),
-               table_seconds(up, real_of(status, "uptime_seconds")),
-               (unsigned long long)number_of(status, "cpus"), table_seconds(daemon, real_of(cpu, "daemon")),
-               table_seconds(workers, real_of(cpu, "workers")));
-        printf("configuration %s, runtime directory %s\n", text_of(status, "config"),
-               text_of(status, "runtime_dir"));
+        table_print_text(2, "pinfeedd %s, pid %llu, up %s, cpus %llu, CPU time: daemon %s, workers %s",
+                         text_of(status, "version"), (unsigned long long)number_of(status, "pid"),
+                         table_seconds(up, real_of(status, "uptime_seconds")),
+                         (unsigned long long)number_of(status, "cpus"),
+                         table_seconds(daemon, real_of(cpu, "daemon")),
+                         table_seconds(workers, real_of(cpu, "workers")));
+        table_print_text(2, "configuration %s, runtime directory %s", text_of(status, "config"),
+                         text_of(status, "runtime_dir"));
 }
 
 static void print_trouble(const json_t *pipeline, const char *member, const char *noun) {
         uint64_t n = number_of(pipeline, member);
 
         if (n > 0)
-                printf("pipeline %s: %llu %s%s so far\n", text_of(pipeline, "name"), (unsigned long long)n,
-                       noun, n == 1 ? "" : "s");
+                table_print_text(2, "pipeline %s: %llu %s%s so far", text_of(pipeline, "name"),
+                                 (unsigned long long)n, noun, n == 1 ? "" : "s");
 }
 
 /* The first of a list of samples, a line each; the daemon has cleaned their texts. */
@@ -97,8 +100,9 @@ static void print_samples(const json_t *pipeline, const char *member, const char
         for (size_t i = 0; i < n && i < SAMPLES_SHOWN; i++) {
                 const char *file = text_of((sample = json_array_get(list, i)), "file");
 
-                printf("  %s: sample %llu%s%s%s: %s\n", what, (unsigned long long)number_of(sample, "sample"),
-                       *file ? " (" : "", file, *file ? ")" : "", text_of(sample, "text"));
+                table_print_text(4, "  %s: sample %llu%s%s%s: %s", what,
+                                 (unsigned long long)number_of(sample, "sample"), *file ? " (" : "", file,
+                                 *file ? ")" : "", text_of(sample, "text"));
         }
         if (n > SAMPLES_SHOWN)
                 printf("  and more; `pinfeedctl status --json` lists %zu\n", n);
@@ -117,47 +121,36 @@ static void print_pipeline_troubles(const json_t *pipelines) {
                         error = json_string_value(json_object_get(p, "error"));
                 if (error) {
                         fault_sanitize(text, sizeof(text), error, strlen(error));
-                        puts(text); /* which names the pipeline */
+                        table_print_text(2, "%s", text); /* which names the pipeline */
                 }
                 if (alive > 0 && alive < number_of(p, "workers"))
-                        printf("pipeline %s: %llu of %llu workers are there\n", text_of(p, "name"),
-                               (unsigned long long)alive, (unsigned long long)number_of(p, "workers"));
+                        table_print_text(2, "pipeline %s: %llu of %llu workers are there", text_of(p, "name"),
+                                         (unsigned long long)alive,
+                                         (unsigned long long)number_of(p, "workers"));
                 if (json_is_object(json_object_get(p, "verifying")))
-                        printf("pipeline %s: is being verified, %llu of %llu samples so far\n",
-                               text_of(p, "name"),
-                               (unsigned long long)number_of(json_object_get(p, "verifying"), "samples"),
-                               (unsigned long long)number_of(json_object_get(p, "verifying"), "total"));
+                        table_print_text(
+                                2, "pipeline %s: is being verified, %llu of %llu samples so far",
+                                text_of(p, "name"),
+                                (unsigned long long)number_of(json_object_get(p, "verifying"), "samples"),
+                                (unsigned long long)number_of(json_object_get(p, "verifying"), "total"));
                 print_trouble(p, "worker_deaths", "worker death");
                 print_trouble(p, "bad_samples", "bad sample");
                 print_samples(p, "bad", "bad");
                 print_samples(p, "condemned", "condemned");
                 if (number_of(p, "slots_quarantined") > 0)
-                        printf("pipeline %s: %llu slots wait for killed workers that do not end: storage "
-                               "hangs?\n",
-                               text_of(p, "name"), (unsigned long long)number_of(p, "slots_quarantined"));
+                        table_print_text(2,
+                                         "pipeline %s: %llu slots wait for killed workers that do not end: "
+                                         "storage hangs?",
+                                         text_of(p, "name"),
+                                         (unsigned long long)number_of(p, "slots_quarantined"));
         }
 }
 
-/* Broken at spaces; what follows the first line stands under its text. */
-static void print_wrapped(const char *name, const char *text) {
-        size_t indent = strlen(name) + 1, column = indent;
+/* What follows the first line of "NAME: TEXT" stands under the text, unless the name is long. */
+static uint32_t indent_of(const char *name) {
+        size_t indent = strlen(name) + 2;
 
-        if (indent > TABLE_WIDTH / 4)
-                indent = 3;
-        printf("%s:", name);
-        while (*text) {
-                size_t word = strcspn(text, " ");
-
-                if (column + 1 + word > TABLE_WIDTH) {
-                        printf("\n%*s", (int)indent, "");
-                        column = indent;
-                }
-                printf(" %.*s", (int)word, text);
-                column += 1 + word;
-                text += word;
-                text += strspn(text, " ");
-        }
-        putchar('\n');
+        return indent <= TABLE_LIMIT_LEAST / 3 ? (uint32_t)indent : 3;
 }
 
 /* What holds each one back. */
@@ -174,7 +167,7 @@ static void print_sentences(const json_t *pipelines) {
                 if (!text)
                         continue;
                 fault_sanitize(clean, sizeof(clean), text, strlen(text));
-                print_wrapped(text_of(p, "name"), clean);
+                table_print_text(indent_of(text_of(p, "name")), "%s: %s", text_of(p, "name"), clean);
                 any = true;
         }
         if (any)
@@ -196,7 +189,8 @@ static void print_streams(const json_t *pipelines) {
         size_t index, place;
         json_t *p, *s;
 
-        table_init(&table, "L stream of|r seed|r jobs|r prepared|r delivered|r prepared again|r shared");
+        table_init(&table,
+                   "L stream of|r seed|r jobs|r prepared|r delivered|r prepared again|r shared|r caught up");
         json_array_foreach(pipelines, index, p) {
                 json_array_foreach(json_object_get(p, "streams"), place, s) {
                         const char *large = json_string_value(json_object_get(s, "seed"));
@@ -213,6 +207,12 @@ static void print_streams(const json_t *pipelines) {
                         add_count(&table, s, "rows_delivered");
                         add_count(&table, s, "rows_refilled");
                         add_shared(&table, s);
+                        if (number_of(s, "catch_ups") > 0)
+                                table_add(&table, "%llu/%llu",
+                                          (unsigned long long)number_of(s, "catch_ups_met"),
+                                          (unsigned long long)number_of(s, "catch_ups"));
+                        else
+                                table_add(&table, "-");
                 }
         }
         if (table.n_rows > 1)
@@ -260,21 +260,23 @@ static uint64_t samples_of(const json_t *status, const char *pipeline) {
         return 0;
 }
 
+/* With a bar where there is room for one. */
 static void add_progress(struct table *table, uint64_t row, uint64_t samples) {
-        bool utf8 = table_is_utf8();
+        bool utf8 = table_is_utf8(), wide = table_limit() >= STATUS_BAR_LIMIT;
         char bar[STATUS_BAR * 4 + 1] = "";
         unsigned done;
 
         if (row > samples)
                 row = samples; /* padding */
         done = samples ? (unsigned)(row * STATUS_BAR / samples) : 0;
-        for (unsigned i = 0; i < STATUS_BAR; i++) {
+        for (unsigned i = 0; wide && i < STATUS_BAR; i++) {
                 if (utf8)
                         strcat(bar, i < done ? "█" : "░");
                 else
                         strcat(bar, i < done ? "#" : ".");
         }
-        table_add(table, "%s %3.0f %%", bar, samples ? 100.0 * (double)row / (double)samples : 0.0);
+        table_add(table, "%s%s%3.0f %%", bar, wide ? " " : "",
+                  samples ? 100.0 * (double)row / (double)samples : 0.0);
 }
 
 static bool has_ranks(const json_t *jobs) {
@@ -350,14 +352,13 @@ static void add_ids(struct table *table, const json_t *ids) {
                 table_add(table, "%s", n > 0 ? text : "-");
 }
 
-/* What they hold, and who waits for whom. */
+/* What they hold. */
 static void print_holdings(const json_t *status) {
         struct table table;
         size_t index;
         json_t *j;
 
-        table_init(&table, "r job|r held|r for|r slots|r ready|r waited for data|r empty-handed|r data "
-                           "waited|L shares with");
+        table_init(&table, "r job|r held|r for|r slots|r ready|l shares with");
         json_array_foreach(json_object_get(status, "jobs"), index, j) {
                 table_add(&table, "%llu", (unsigned long long)number_of(j, "id"));
                 table_add(&table, "%llu/%llu", (unsigned long long)number_of(j, "held"),
@@ -368,20 +369,62 @@ static void print_holdings(const json_t *status) {
                         table_add(&table, "-");
                 add_count(&table, j, "leased");
                 add_count(&table, j, "ready");
-                add_time(&table, j, "waited_for_data_s", "waited_for_data");
-                add_time(&table, j, "empty_handed_s", "empty_handed");
-                add_time(&table, j, "data_waited_s", "data_waited");
                 add_ids(&table, json_object_get(j, "shares_with"));
         }
         table_print(&table);
         table_deinit(&table);
 }
 
+/* Who waits for whom. */
+static void print_waits(const json_t *status) {
+        struct table table;
+        size_t index;
+        json_t *j;
+
+        table_init(&table, "r job|r waited for data|r empty-handed|r waited for jobs|r data waited");
+        json_array_foreach(json_object_get(status, "jobs"), index, j) {
+                table_add(&table, "%llu", (unsigned long long)number_of(j, "id"));
+                add_time(&table, j, "waited_for_data_s", "waited_for_data");
+                add_time(&table, j, "empty_handed_s", "empty_handed");
+                add_time(&table, j, "waited_for_jobs_s", "waited_for_jobs");
+                add_time(&table, j, "data_waited_s", "data_waited");
+        }
+        table_print(&table);
+        table_deinit(&table);
+}
+
+/* What else there is to say of one, if there is. */
+static void print_notes(const json_t *jobs) {
+        char clean[FAULT_TEXT_MAX + 1], name[NUMBER_TEXT_MAX];
+        bool any = false;
+        size_t index;
+        json_t *j;
+
+        json_array_foreach(jobs, index, j) {
+                const char *note = json_string_value(json_object_get(j, "note"));
+
+                if (!note)
+                        continue;
+                if (!any)
+                        putchar('\n');
+                any = true;
+                fault_sanitize(clean, sizeof(clean), note, strlen(note));
+                snprintf(name, sizeof(name), "job %llu", (unsigned long long)number_of(j, "id"));
+                table_print_text(indent_of(name), "%s: %s", name, clean);
+        }
+}
+
 static void print_jobs(const json_t *status) {
+        const json_t *jobs = json_object_get(status, "jobs");
+
+        if (json_array_size(jobs) == 0)
+                return;
         print_places(status);
-        if (json_array_size(json_object_get(status, "jobs")) > 0)
-                putchar('\n');
+        putchar('\n');
         print_holdings(status);
+        putchar('\n');
+        print_waits(status);
+        print_notes(jobs);
 }
 
 static void print_workers(const json_t *status) {
@@ -425,32 +468,41 @@ static const char *slot_mark(const json_t *slot, bool utf8) {
         return "?";
 }
 
+static void add_strip(struct table *table, const json_t *slots, const char *pipeline) {
+        unsigned n = 0, most = STATUS_STRIP_MAX, limit = table_limit();
+        char strip[STATUS_STRIP_MAX * 4 + 1] = "";
+        bool utf8 = table_is_utf8();
+        size_t index;
+        json_t *slot;
+
+        if (most > limit - STATUS_STRIP_REST)
+                most = limit - STATUS_STRIP_REST;
+        json_array_foreach(slots, index, slot) {
+                if (strcmp(text_of(slot, "pipeline"), pipeline) == 0 && n++ < most)
+                        strcat(strip, slot_mark(slot, utf8));
+        }
+        if (n == 0)
+                return;
+        table_add(table, "%s", pipeline);
+        if (n > most)
+                table_add(table, "%s and %u more", strip, n - most);
+        else
+                table_add(table, "%s", strip);
+}
+
 /* One line for each pipeline that has slots. */
 static void print_slots(const json_t *status) {
-        bool utf8 = table_is_utf8(), any = false;
-        size_t index, at;
-        json_t *p, *slot;
+        struct table table;
+        size_t index;
+        json_t *p;
 
+        table_init(&table, table_is_utf8() ? "L slots of|l █ leased  ▓ ready  ░ filling  · free"
+                                           : "L slots of|l # leased  + ready  - filling  . free");
         json_array_foreach(json_object_get(status, "pipelines"), index, p) {
-                unsigned n = 0;
-
-                json_array_foreach(json_object_get(status, "slots"), at, slot) {
-                        if (strcmp(text_of(slot, "pipeline"), text_of(p, "name")) != 0 ||
-                            n++ >= STATUS_STRIP_MAX)
-                                continue;
-                        if (n == 1)
-                                printf("slots  ");
-                        fputs(slot_mark(slot, utf8), stdout);
-                }
-                if (n > STATUS_STRIP_MAX)
-                        printf(" and %u more", n - STATUS_STRIP_MAX);
-                if (n > 0)
-                        printf("  %s\n", text_of(p, "name"));
-                any = any || n > 0;
+                add_strip(&table, json_object_get(status, "slots"), text_of(p, "name"));
         }
-        if (any)
-                puts(utf8 ? "       █ leased  ▓ ready  ░ filling  · free"
-                          : "       # leased  + ready  - filling  . free");
+        table_print(&table);
+        table_deinit(&table);
 }
 
 static void print_status(const json_t *status) {

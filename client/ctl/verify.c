@@ -51,7 +51,7 @@ static void print_list(const json_t *list) {
         size_t index;
         json_t *sample;
 
-        table_init(&table, "r sample|l file|L reason");
+        table_init(&table, "r sample|l file|T reason");
         json_array_foreach((json_t *)list, index, sample) {
                 table_add(&table, "%llu", (unsigned long long)number_of(sample, "sample"));
                 table_add(&table, "%s", *text_of(sample, "file") ? text_of(sample, "file") : "-");

@@ -10,6 +10,7 @@
 
 #include "base/clock.h"
 #include "tests/support/run.h"
+#include "tests/support/terminal.h"
 #include "tests/system/reader.h"
 
 #include <pthread.h>
@@ -20,7 +21,6 @@
 
 enum {
         SOON_MS = 20000,
-        COLUMNS = 100,
         JOBS_MAX = 4,
 };
 
@@ -241,6 +241,40 @@ START_TEST(test_held_batches_make_it_small) {
 }
 END_TEST
 
+/* ---- a job that is brought to another ---- */
+
+static bool catches_up(struct harness *h, void *context) {
+        json_t *status = harness_status(h);
+        bool does = json_is_object(json_object_get(job_named(status, context), "catching_up"));
+
+        if (does) {
+                printf("# %s\n", text_at(status, "jobs/late/note"));
+                ck_assert_double_eq(harness_number(status, "jobs/late/catching_up/job"),
+                                    harness_number(status, "jobs/early/id"));
+                ck_assert_double_gt(harness_number(status, "jobs/late/catching_up/rows"), 0);
+                harness_expect_words(text_at(status, "jobs/late/note"), "catches up with job ");
+                ck_assert_double_eq(harness_number(status, "pipelines/p/streams/0/catch_ups"), 1);
+        }
+        json_decref(status);
+        return does;
+}
+
+START_TEST(test_catching_up) {
+        struct harness *h = start("mode: ramp, samples: 100000, delay_us: 2000", 4, 16, 8);
+        struct trainer early, late;
+
+        trainer_start(&early, h, "early", 2, 0, 0);
+        harness_wait_number(h, "jobs/early/batches", 60, SOON_MS);
+        trainer_start(&late, h, "late", 2, 0, 0);
+        harness_wait(h, "a job that catches up", catches_up, "late", SOON_MS);
+        harness_wait_number(h, "pipelines/p/streams/0/catch_ups_met", 1, SOON_MS);
+        ck_assert_double_ge(harness_status_number(h, "pipelines/p/catch_ups_met"), 1);
+        trainer_stop(&early);
+        trainer_stop(&late);
+        finish(h);
+}
+END_TEST
+
 /* ---- A16: who holds which slots, and since when ---- */
 
 static void hold_all(struct reader *reader) {
@@ -395,6 +429,9 @@ static const char *const counters[] = {
         "pipelines/p/slots_filled",
         "pipelines/p/slots_refilled",
         "pipelines/p/slots_undelivered",
+        "pipelines/p/catch_ups",
+        "pipelines/p/catch_ups_met",
+        "pipelines/p/streams/0/catch_ups",
         "pipelines/p/busy_seconds",
         "pipelines/p/worker_deaths",
         "pipelines/p/streams/0/rows_prepared",
@@ -403,6 +440,7 @@ static const char *const counters[] = {
         "jobs/a/waited_for_data_s",
         "jobs/a/empty_handed_s",
         "jobs/a/data_waited_s",
+        "jobs/a/waited_for_jobs_s",
         "workers/0/rows",
         "workers/0/busy_seconds",
 };
@@ -440,16 +478,15 @@ END_TEST
 
 /* ---- for people ---- */
 
-/* Characters, of UTF-8. */
-static size_t longest_line(const char *text) {
-        size_t longest = 0, length = 0;
+static void print_status(void *context) {
+        char path[HARNESS_PATH_MAX];
 
-        for (; *text; text++) {
-                length = *text == '\n' ? 0 : length + (((unsigned char)*text & 0xc0) != 0x80);
-                longest = length > longest ? length : longest;
-        }
-        return longest;
+        setenv("PINFEED_RUNTIME_DIR", harness_runtime_directory(context), 1);
+        setenv("NO_COLOR", "1", 1);
+        execl(harness_program("pinfeedctl", path), "pinfeedctl", "status", NULL);
 }
+
+static const uint16_t terminals[] = {120, 100, 80, 60};
 
 START_TEST(test_tables_fit) {
         struct harness *h = start("mode: ramp, samples: 1281167, delay_us: 2000", 4, 16, 16);
@@ -460,12 +497,19 @@ START_TEST(test_tables_fit) {
                 trainer_start(&jobs[i], h, "a-job-with-a-long-name-of-its-own-as-people-have-them", 2, 0,
                               500);
         json_decref(wait_held_back_by(h, "workers"));
+        for (size_t i = 0; i < sizeof(terminals) / sizeof(terminals[0]); i++) {
+                output = terminal_run(terminals[i], print_status, h);
+                ck_assert_msg(terminal_longest_line(output) <= terminals[i], "a line of %zu columns in:\n%s",
+                              terminal_longest_line(output), output);
+                harness_expect_words(output, "\np: the workers: 4 of 4 are busy");
+                harness_expect_words(output, "shares with\n");
+                harness_expect_words(output, "1,281,167");
+                free(output);
+        }
         ck_assert_int_eq(harness_run(h, SOON_MS, &output, (const char *[]){"pinfeedctl", "status", NULL}), 0);
-        ck_assert_msg(longest_line(output) <= COLUMNS, "a line of %zu columns in:\n%s", longest_line(output),
-                      output);
-        harness_expect_words(output, "\np: the workers: 4 of 4 are busy");
-        harness_expect_words(output, "shares with\n");
+        harness_expect_words(output, jobs[0].attach.name); /* through a pipe nothing is cut */
         harness_expect_words(output, "prepared again");
+        harness_expect_words(output, "waited for jobs");
         free(output);
         for (unsigned i = 0; i < JOBS_MAX; i++)
                 trainer_stop(&jobs[i]);
@@ -521,6 +565,7 @@ static Suite *make_suite(void) {
         tcase_add_test(tcase, test_small_ring_that_is_enough);
         tcase_add_test(tcase, test_ring_too_small_for_bursts);
         tcase_add_test(tcase, test_held_batches_make_it_small);
+        tcase_add_test(tcase, test_catching_up);
         tcase_add_test(tcase, test_A16_who_holds_which_slots);
         tcase_add_test(tcase, test_N3_which_rank_starves);
         tcase_add_test(tcase, test_streams_and_company);

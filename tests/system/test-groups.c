@@ -98,6 +98,8 @@ START_TEST(test_D5_a_rank_is_missing) {
         status = harness_status(h);
         expect_text(json_string_value(harness_member(status, "jobs/0/note")),
                     "waits for rank 2 of group run");
+        expect_text(json_string_value(harness_member(status, "pipelines/p/held_back_by/text")),
+                    "a group that is not complete: 3 jobs wait for rank 2 of group run, at most");
         json_decref(status);
         for (uint32_t i = 0; i < WORLD - 1; i++) {
                 ck_assert_int_eq(pinfeed_next(jobs[i], &batch), -ETIMEDOUT);

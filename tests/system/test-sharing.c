@@ -107,6 +107,62 @@ static void sleep_ms(uint32_t ms) {
         usleep(ms * 1000);
 }
 
+/* ---- what status says ---- */
+
+static bool says(struct harness *h, const char *path, const char *words) {
+        json_t *status = harness_status(h);
+        const char *text = json_string_value(harness_member(status, path));
+        bool does = text && strstr(text, words);
+
+        json_decref(status);
+        return does;
+}
+
+static bool waits_for_the_last(struct harness *h, void *context) {
+        return says(h, "jobs/0/note", "in lockstep: waits for job ");
+}
+
+static bool is_held_back_by(struct harness *h, void *context) {
+        return says(h, "pipelines/p/held_back_by/what", context);
+}
+
+/* The second job is the slow one. */
+static void expect_slow_one_is_named(struct harness *h) {
+        json_t *status;
+        char words[64];
+
+        harness_wait(h, "a job that is held back", waits_for_the_last, NULL, SETTLE_MS);
+        harness_wait(h, "lockstep", is_held_back_by, "lockstep", SETTLE_MS);
+        status = harness_status(h);
+        snprintf(words, sizeof(words), "job %.0f (", harness_number(status, "jobs/1/id"));
+        ck_assert(says(h, "pipelines/p/held_back_by/text", words));
+        ck_assert(says(h, "pipelines/p/held_back_by/text",
+                       "sets the pace: in lockstep the others wait for it, "));
+        ck_assert(says(h, "pipelines/p/held_back_by/text",
+                       "a larger `max_lead` (they are at most 64 rows apart)"));
+        ck_assert_double_eq(harness_number(status, "pipelines/p/held_back_by/job"),
+                            harness_number(status, "jobs/1/id"));
+        ck_assert_double_ge(harness_number(status, "jobs/0/recent/waited_for_jobs"), 0.7);
+        ck_assert_double_ge(harness_number(status, "jobs/0/waited_for_jobs_s"), 1);
+        ck_assert_double_le(harness_number(status, "jobs/1/waited_for_jobs_s"), 0.5);
+        ck_assert(json_is_true(harness_member(status, "jobs/1/bound")));
+        ck_assert(json_is_null(harness_member(status, "jobs/1/led")));
+        json_decref(status);
+}
+
+static void expect_gathering(struct harness *h) {
+        json_t *status;
+
+        harness_wait(h, "gather", is_held_back_by, "gather", SETTLE_MS);
+        ck_assert(says(h, "pipelines/p/held_back_by/text", "1 job waits for 1 more to come (gather 2)"));
+        ck_assert(says(h, "jobs/0/note", "gather 2: 1 of 2 there, at most "));
+        status = harness_status(h);
+        ck_assert_double_eq(harness_number(status, "jobs/0/gathering/jobs"), 2);
+        ck_assert_double_eq(harness_number(status, "jobs/0/gathering/there"), 1);
+        ck_assert_double_ge(harness_number(status, "jobs/0/waited_for_jobs_s"), 0.9);
+        json_decref(status);
+}
+
 /* Rows delivered for each that is prepared, from now on for `ms`. */
 static double sharing_factor(struct harness *h, uint32_t ms) {
         json_t *before = harness_status(h), *after;
@@ -228,6 +284,7 @@ START_TEST(test_gather) {
         attach.gather = 2;
         reader_open_with(&readers[0], &attach);
         ck_assert_int_eq(pinfeed_next_timeout(readers[0].job, &batch, APART_MS), -ETIMEDOUT);
+        expect_gathering(h);
         reader_open_with(&readers[1], &attach);
         for (int i = 0; i < 2; i++)
                 reader_read(&readers[i], 10);
@@ -291,6 +348,7 @@ START_TEST(test_lockstep_fast_and_slow) {
         ck_assert_ptr_nonnull(strstr(trainers[1].reader.info.sharing, "in lockstep, at most 64 rows apart"));
         sleep_ms(500);
         factor = sharing_factor(h, RUN_MS);
+        expect_slow_one_is_named(h);
         fast = (double)atomic_load(&trainers[0].batches);
         slow = (double)atomic_load(&trainers[1].batches);
         refilled = harness_status_number(h, "pipelines/p/slots_refilled");
@@ -322,6 +380,7 @@ START_TEST(test_lockstep_demotion) {
         sleep_ms(600);
         ck_assert(!is_demoted(h, NULL));
         harness_wait(h, "a demotion", is_demoted, NULL, 4000 * harness_slowdown());
+        ck_assert(says(h, "jobs/1/note", "gives nothing back: the others in lockstep wait for it no more"));
         ck_assert_double_gt(rate(&first, 1000), 20);
         ck_assert_int_eq(pinfeed_batch_release(held), 0);
         reader_close(&stopped);

@@ -165,6 +165,122 @@ static struct diagnosis_facts keeper_hurts_nobody(void) {
         return facts;
 }
 
+/* Two jobs in lockstep: one takes its time, the other waits for it. */
+static struct diagnosis_facts slow_in_lockstep(void) {
+        struct diagnosis_facts facts = ordinary();
+
+        facts.jobs = 2;
+        facts.data_waited = 0.9;
+        facts.pacer = job(3, "slow.py", 0);
+        facts.led = 0.61;
+        facts.lead = facts.max_lead = 2048;
+        facts.lag_timeout = 30;
+        return facts;
+}
+
+/* The ring has no room for what is configured. */
+static struct diagnosis_facts lockstep_in_a_small_ring(void) {
+        struct diagnosis_facts facts = slow_in_lockstep();
+
+        facts.lead = 512;
+        return facts;
+}
+
+static struct diagnosis_facts lockstep_without_max_lead(void) {
+        struct diagnosis_facts facts = slow_in_lockstep();
+
+        facts.max_lead = 0;
+        return facts;
+}
+
+/* It stands still: nobody may say that nobody waits for it. */
+static struct diagnosis_facts stopped_in_lockstep(void) {
+        struct diagnosis_facts facts = slow_in_lockstep();
+
+        facts.led = 1;
+        facts.got = facts.wanted = 0;
+        facts.pacer.idle = 12;
+        facts.keeper = facts.pacer;
+        facts.keeper.held = facts.keeper.leased = 4;
+        return facts;
+}
+
+/* The last one waits for the workers. */
+static struct diagnosis_facts lockstep_and_busy_workers(void) {
+        struct diagnosis_facts facts = slow_in_lockstep();
+
+        facts.busy = 2;
+        facts.waiting = 1;
+        facts.waiter = facts.pacer;
+        facts.waiter.waited = 0.9;
+        return facts;
+}
+
+/* The last one waits for data, and not for workers. */
+static struct diagnosis_facts lockstep_and_a_ring_too_small(void) {
+        struct diagnosis_facts facts = lockstep_and_busy_workers();
+
+        facts.busy = 1;
+        return facts;
+}
+
+static struct diagnosis_facts gathering(void) {
+        struct diagnosis_facts facts = ordinary();
+
+        facts.jobs = facts.gathering = 2;
+        facts.gather = 4;
+        facts.gather_come = 2;
+        facts.gather_seconds = 41;
+        facts.got = facts.wanted = 0;
+        return facts;
+}
+
+static struct diagnosis_facts gathering_alone(void) {
+        struct diagnosis_facts facts = gathering();
+
+        facts.jobs = facts.gathering = facts.gather_come = 1;
+        facts.gather = 2;
+        return facts;
+}
+
+/* Known at once: nothing has to be averaged for it. */
+static struct diagnosis_facts a_rank_is_missing(void) {
+        struct diagnosis_facts facts = ordinary();
+
+        facts.seconds = 0;
+        facts.jobs = facts.expecting = 3;
+        snprintf(facts.missing, sizeof(facts.missing), "rank 2 of group run");
+        facts.expecting_seconds = 268;
+        facts.got = facts.wanted = 0;
+        return facts;
+}
+
+static struct diagnosis_facts a_rank_is_missing_for_ever(void) {
+        struct diagnosis_facts facts = a_rank_is_missing();
+
+        facts.expecting = 1;
+        facts.expecting_seconds = -1;
+        return facts;
+}
+
+/* Another job of the pipeline has begun, and its workers are too few. */
+static struct diagnosis_facts gathering_beside_a_waiter(void) {
+        struct diagnosis_facts facts = gathering();
+
+        facts.jobs = 3;
+        facts.busy = 2;
+        facts.waiting = 1;
+        facts.waiter = job(1, "train.py", 0.9);
+        return facts;
+}
+
+static struct diagnosis_facts gathering_beside_a_small_ring(void) {
+        struct diagnosis_facts facts = gathering_beside_a_waiter();
+
+        facts.busy = 1;
+        return facts;
+}
+
 static struct diagnosis_facts small_ring(void) {
         struct diagnosis_facts facts = waiting(1);
 
@@ -308,6 +424,30 @@ static const struct {
         {keeper_alone, DIAGNOSIS_JOB, 0, 4, "given none back for 12 s; nobody waits for it"},
         {slow_trainer, DIAGNOSIS_JOBS, 0, 0, "the jobs: data lies ready for them and nobody waits"},
         {keeper_hurts_nobody, DIAGNOSIS_JOBS, 0, 0, "the jobs"},
+        {slow_in_lockstep, DIAGNOSIS_LOCKSTEP, 0, 3,
+         "job 3 (slow.py, pid 77) sets the pace: in lockstep the others wait for it, 61 % of the time; "
+         "`sharing: elastic` lets them go on, and a larger `max_lead` (they are at most 2,048 rows apart) "
+         "bridges its pauses"},
+        {lockstep_in_a_small_ring, DIAGNOSIS_LOCKSTEP, 0, 3,
+         "more `slots` (they are at most 512 rows apart)"},
+        {lockstep_without_max_lead, DIAGNOSIS_LOCKSTEP, 0, 3, "more `slots`"},
+        {stopped_in_lockstep, DIAGNOSIS_LOCKSTEP, 0, 3,
+         "job 3 (slow.py, pid 77) has given no batch back for 12 s: in lockstep the others wait for it, all "
+         "the time, until `lag_timeout` (30 s)"},
+        {lockstep_and_busy_workers, DIAGNOSIS_WORKERS, 0, 0, "the workers: 2 of 2"},
+        {lockstep_and_a_ring_too_small, DIAGNOSIS_RING, 0, 0, "the ring: 8 slots"},
+        {gathering, DIAGNOSIS_GATHER, 0, 0,
+         "gathering: 2 jobs wait for 2 more to come (gather 4), at most 41 s longer; if they do not come, "
+         "attach with a lower `gather` or `gather_timeout_ms`"},
+        {a_rank_is_missing, DIAGNOSIS_GATHER, 0, 0,
+         "a group that is not complete: 3 jobs wait for rank 2 of group run, at most 268 s longer; start "
+         "what "
+         "is missing, or attach with the `world_size` that there is"},
+        {a_rank_is_missing_for_ever, DIAGNOSIS_GATHER, 0, 0,
+         "a group that is not complete: 1 job waits for rank 2 of group run; start"},
+        {gathering_alone, DIAGNOSIS_GATHER, 0, 0, "gathering: 1 job waits for 1 more to come (gather 2)"},
+        {gathering_beside_a_waiter, DIAGNOSIS_WORKERS, 0, 0, "the workers"},
+        {gathering_beside_a_small_ring, DIAGNOSIS_RING, 0, 0, "the ring: 8 slots"},
         {small_ring, DIAGNOSIS_RING, 0, 0,
          "the ring: 2 slots hold too little that is prepared ahead; job 1 (train.py, pid 77) waits for data "
          "90 "
@@ -355,8 +495,10 @@ START_TEST(test_longest_texts) {
                 facts.slots += 1000000;
                 memset(facts.waiter.name, 'w', DIAGNOSIS_NAME_MAX);
                 memset(facts.keeper.name, 'k', DIAGNOSIS_NAME_MAX);
+                memset(facts.pacer.name, 'p', facts.pacer.id > 0 ? DIAGNOSIS_NAME_MAX : 0);
+                facts.lead *= UINT32_MAX;
                 facts.waiter.id = UINT32_MAX;
-                facts.waiter.pid = facts.keeper.pid = facts.sample_pid = INT32_MAX;
+                facts.pacer.pid = facts.waiter.pid = facts.keeper.pid = facts.sample_pid = INT32_MAX;
                 facts.sample = UINT64_MAX;
                 facts.quarantined *= 1000000;
                 diagnosis_make(&diagnosis, &facts);

@@ -136,6 +136,85 @@ START_TEST(test_parked) {
 }
 END_TEST
 
+static void expect_waited_for_jobs(uint32_t id, uint64_t now, uint64_t waited, uint64_t empty) {
+        struct scheduler_account account = account_of(id, now);
+
+        ck_assert_uint_eq(account.waited_for_jobs, waited);
+        ck_assert_uint_eq(account.empty_for_jobs, empty);
+}
+
+static struct scheduler_job_view view_of(uint32_t id) {
+        struct scheduler_job_view view = {0};
+
+        ck_assert_int_eq(scheduler_view_job(scheduler, id, &view), 0);
+        return view;
+}
+
+/* Two batches apart at most. The fast job has given its two back and may have the third when the slow one
+ * gives back its first; what lies ready does not wait for it meanwhile. */
+START_TEST(test_waiting_for_the_last_in_lockstep) {
+        scheduler_set_lockstep(scheduler, 2 * ROWS, 1000000);
+        attach(1, 0, 0, 2, 0);
+        attach(2, 0, 0, 2, 0);
+        ck_assert_uint_eq(fill(100) + fill(200), 4);
+        ck_assert(view_of(1).bound && view_of(2).bound);
+        ck_assert_uint_eq(release(1, 0, 300), 0);
+        ck_assert(view_of(1).led && !view_of(2).led);
+        ck_assert_uint_eq(view_of(1).pace, 2);
+        expect_waited_for_jobs(1, 400, 100, 0); /* it held one */
+        ck_assert_uint_eq(release(1, 1, 500), 0);
+        expect_waited_for_jobs(1, 700, 400, 200);
+        expect_times(1, 700, 200, 100, 0);
+        expect_waited_for_jobs(2, 700, 0, 0);
+
+        ck_assert_uint_eq(release(2, 0, 800), 0);
+        ck_assert(!view_of(1).led);
+        ck_assert_uint_eq(view_of(1).pace, 2);
+        expect_waited_for_jobs(1, 900, 500, 300);
+        expect_times(1, 900, 300, 200, 0); /* now for the workers */
+        ck_assert_int_eq(scheduler_detach(scheduler, 2), 0);
+        ck_assert_uint_eq(view_of(1).pace, 0);
+}
+END_TEST
+
+/* One that holds all it may could not go on anyway. */
+START_TEST(test_full_in_lockstep) {
+        scheduler_set_lockstep(scheduler, 2 * ROWS, 1000000);
+        attach(1, 0, 0, 2, 0);
+        attach(2, 0, 0, 1, 0);
+        fill(100);
+        fill(200);
+        ck_assert_uint_eq(view_of(1).held, 2);
+        ck_assert(view_of(1).led);
+        expect_waited_for_jobs(1, 500, 0, 0);
+}
+END_TEST
+
+START_TEST(test_gathering) {
+        struct scheduler_job job = {.id = 1,
+                                    .plan = {.samples = SAMPLES,
+                                             .batch_size = ROWS,
+                                             .world_size = 1,
+                                             .last_batch = LAST_BATCH_SHORT},
+                                    .max_held = 1,
+                                    .gather = 3,
+                                    .gather_until = 1000};
+
+        ck_assert_int_eq(scheduler_attach(scheduler, &job, 0, NULL), 0);
+        give(0);
+        ck_assert_uint_eq(fill(100), 0);
+        attach(2, 0, 0, 1, 200);
+        ck_assert_uint_eq(view_of(1).gather, 3);
+        ck_assert_uint_eq(view_of(1).come, 2);
+        ck_assert_uint_eq(view_of(1).gather_until, 1000);
+        expect_waited_for_jobs(1, 600, 600, 600);
+        expect_times(1, 600, 0, 0, 0);
+        ck_assert_uint_eq(give(1000), 1);
+        ck_assert_uint_eq(view_of(1).gather, 0);
+        expect_waited_for_jobs(1, 1500, 1000, 1000);
+}
+END_TEST
+
 START_TEST(test_time_that_slots_are_leased) {
         attach(1, 0, 0, 2, 0);
         fill(100);
@@ -194,6 +273,38 @@ START_TEST(test_streams) {
         scheduler_counters(scheduler, &counters);
         ck_assert_uint_eq(counters.rows_refilled, ROWS);
         ck_assert_uint_eq(counters.slots_refilled, 1);
+}
+END_TEST
+
+/* One that comes late is brought to the one before it; each stream has its own count. */
+START_TEST(test_catching_up) {
+        uint32_t front = 0, released = 0;
+
+        scheduler_set_catch_up(scheduler, UINT64_C(16) * ROWS, 6000000);
+        attach(1, 7, 0, 1, 0);
+        for (unsigned i = 0; i < 2 * SLOTS; i++) {
+                fill(10 + i);
+                release(1, i, 10 + i);
+        }
+        attach(2, 7, UINT64_C(4) * ROWS, 1, 100000);
+        attach(3, 8, 0, 1, 100000);
+        ck_assert_uint_eq(scheduler_catching_up(scheduler, 2, &front), UINT64_C(12) * ROWS);
+        ck_assert_uint_eq(front, 1);
+        ck_assert_uint_eq(scheduler_catching_up(scheduler, 1, &front), 0);
+        ck_assert_uint_eq(scheduler_catching_up(scheduler, 3, &front), 0);
+        ck_assert_uint_eq(stream_of(7).catch_ups, 1);
+        ck_assert_uint_eq(stream_of(7).catch_ups_met, 0);
+        while (stream_of(7).catch_ups_met == 0) {
+                ck_assert_uint_le(released, 12);
+                if (view_of(2).held > 0)
+                        release(2, released++, 100001);
+                else
+                        fill(100001);
+        }
+        ck_assert_uint_eq(scheduler_catching_up(scheduler, 2, &front), 0);
+        ck_assert_uint_eq(stream_of(7).catch_ups, 1);
+        ck_assert_uint_eq(stream_of(7).catch_ups_met, 1);
+        ck_assert_uint_eq(stream_of(8).catch_ups, 0);
 }
 END_TEST
 
@@ -273,9 +384,13 @@ int main(void) {
         tcase_add_checked_fixture(tests, begin, end);
         tcase_add_test(tests, test_who_waits);
         tcase_add_test(tests, test_parked);
+        tcase_add_test(tests, test_waiting_for_the_last_in_lockstep);
+        tcase_add_test(tests, test_full_in_lockstep);
+        tcase_add_test(tests, test_gathering);
         tcase_add_test(tests, test_time_that_slots_are_leased);
         tcase_add_test(tests, test_streams);
         tcase_add_test(tests, test_streams_are_forgotten);
+        tcase_add_test(tests, test_catching_up);
         tcase_add_test(tests, test_company);
         tcase_add_test(tests, test_holders);
         return run_suite(suite);
