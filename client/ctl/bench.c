@@ -311,9 +311,9 @@ static json_t *result_handover(const struct result *result) {
         size_t n = result->n_handovers;
 
         if (n == 0)
-                return json_pack("{s:n, s:n}", "p50", "p99");
-        return json_pack("{s:f, s:f}", "p50", result->handovers[n / 2] / 1e3, "p99",
-                         result->handovers[n * 99 / 100] / 1e3);
+                return json_pack("{s:n, s:n, s:n}", "p50", "p99", "max");
+        return json_pack("{s:f, s:f, s:f}", "p50", result->handovers[n / 2] / 1e3, "p99",
+                         result->handovers[n * 99 / 100] / 1e3, "max", result->handovers[n - 1] / 1e3);
 }
 
 static double status_cpu(const json_t *status, const char *who) {

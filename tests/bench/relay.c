@@ -148,9 +148,10 @@ int main(int argc, char **argv) {
         waitpid(worker_pid, &status, 0);
         wait4(relay_pid, &status, 0, &usage);
         samples_sort(times, batches);
-        printf("{\"batches\": %u, \"handover_us\": {\"p50\": %.1f, \"p99\": %.1f}, \"cpu_us_per_batch\": "
-               "%.2f}\n",
+        printf("{\"batches\": %u, \"handover_us\": {\"p50\": %.1f, \"p99\": %.1f, \"max\": %.1f}, "
+               "\"cpu_us_per_batch\": %.2f}\n",
                batches, samples_quantile_us(times, batches, 0.5), samples_quantile_us(times, batches, 0.99),
+               samples_quantile_us(times, batches, 1),
                ((double)usage.ru_utime.tv_sec * 1e6 + (double)usage.ru_utime.tv_usec +
                 (double)usage.ru_stime.tv_sec * 1e6 + (double)usage.ru_stime.tv_usec) /
                        batches);

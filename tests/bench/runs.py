@@ -39,6 +39,15 @@ RECIPES = {
         'source': {'type': 'synthetic', 'mode': 'ramp', 'samples': 1000000, 'bytes': 4096},
         'batch_size': 1, 'workers': 1, 'slots': 256,
     },
+    # Epochs of 100 batches, one each 4 ms; the next one is prepared before it is asked for, or is not.
+    'borders': {
+        'source': {'type': 'synthetic', 'mode': 'ramp', 'samples': 800, 'bytes': 64, 'delay_us': 1000},
+        'batch_size': 8, 'workers': 2, 'lookahead': 1,
+    },
+    'borders_asked': {
+        'source': {'type': 'synthetic', 'mode': 'ramp', 'samples': 800, 'bytes': 64, 'delay_us': 1000},
+        'batch_size': 8, 'workers': 2, 'lookahead': 0,
+    },
 }
 
 
@@ -144,6 +153,18 @@ class Bench:
         return {**result, 'seconds': wall, 'daemon_cpu_seconds': result['cpu_seconds_daemon'],
                 'first_batch_ms': result['first_batch_ms'] + 1e3 * (wall - result['seconds']),
                 'all_cpu_seconds': max(daemon_cpu, said) + client_cpu, 'peak_bytes': peak}
+
+    def borders(self, pipeline, epochs):
+        directory = tempfile.mkdtemp(prefix='pf-', dir='/tmp')
+        daemon = None
+        try:
+            daemon = self.start_daemon(directory)
+            return ask([self.program('borders'), directory + '/run', pipeline, str(epochs)])[0]
+        finally:
+            if daemon:
+                daemon.terminate()
+                reap(daemon)
+            shutil.rmtree(directory)
 
     def start_daemon(self, directory):
         config = os.path.join(directory, 'pinfeed.yaml')

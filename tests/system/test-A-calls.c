@@ -2,7 +2,10 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 
 /* Case A12: once every slot has been seen, a batch costs no system call on memory, neither in the daemon nor
- * in the workers nor in the job.
+ * in the workers nor in the job. And what of cases L11 and L12 can be counted, whatever the machine does
+ * meanwhile: how many system calls the daemon makes for a batch that comes alone, and how many
+ * records it sends for it, or for one of many that come together. (Their times are measured by `script/bench
+ * handover` and `script/bench small`.)
  *
  * strace is attached to all of them after a warm-up and detached before the end, so start and end, which may
  * map and reserve, are not in its sight. That it saw the batches go by is asserted too: they are the only
@@ -130,8 +133,9 @@ static bool is_traced(struct harness *h, void *context) {
 }
 
 /* All of them at once, with their threads; 0 if that is not allowed here. */
-static pid_t start_strace(struct harness *h, const char *output, const pid_t *pids, size_t n) {
-        const char *argv[16 + 2 * TRACED_MAX] = {STRACE, "-f", "-qq", "-s", "64", "-o", output, "-e", TRACED};
+static pid_t start_strace(struct harness *h, const char *output, const char *traced, const pid_t *pids,
+                          size_t n) {
+        const char *argv[16 + 2 * TRACED_MAX] = {STRACE, "-f", "-qq", "-s", "64", "-o", output, "-e", traced};
         char texts[TRACED_MAX][16], messages[128];
         pid_t strace;
 
@@ -187,7 +191,7 @@ static void trace_batches(struct harness *h, const char *pipeline, uint64_t batc
         pids[n++] = job.pid;
         warm_up(h, &job, pids, n);
         pids[n++] = harness_daemon_pid(h);
-        strace = start_strace(h, output, pids, n);
+        strace = start_strace(h, output, TRACED, pids, n);
         let_read(&job, batches);
         kill(strace, SIGTERM);
         harness_join(h, strace, 5000);
@@ -243,12 +247,95 @@ START_TEST(test_A12_no_memory_calls_per_batch) {
 }
 END_TEST
 
+/* ---- L11, L12: the daemon's calls for a batch ---- */
+
+enum {
+        COUNTED = 1024, /* batches of one row, over the ends of some epochs */
+        COUNTED_SAMPLES = 256,
+};
+
+static const struct {
+        const char *what, *traced;
+        unsigned slot_rows;
+        uint32_t max_held;
+        double least, most; /* calls for a batch */
+} counted[] = {
+        /* The daemon is woken by the worker and by the job, hears both, and tells both. */
+        {"system calls for a batch that comes alone", "trace=all", 1, 2, 4, 8},
+        {"records sent for a batch that comes alone", "trace=sendmsg", 1, 2, 1, 2.1},
+        /* A slot that is ready makes a crowd of small batches, which share records. */
+        {"records sent for a batch of a crowd of 64", "trace=sendmsg", 64, 64, 1.0 / 64, 1.0 / 8},
+};
+
+/* Calls that succeeded. */
+static uint64_t count_calls(const char *output) {
+        FILE *file = fopen(output, "re");
+        uint64_t calls = 0;
+        char line[1024];
+
+        ck_assert_ptr_nonnull(file);
+        while (fgets(line, sizeof(line), file))
+                calls += strstr(line, " = ") && !strstr(line, " = -1");
+        fclose(file);
+        return calls;
+}
+
+/* While a job reads COUNTED batches. The rows take their time, so that the daemon is not what is waited for,
+ * though strace makes it slow. */
+static double calls_for_a_batch(struct harness *h, const char *traced, uint32_t max_held) {
+        struct pinfeed_attach attach = reader_attach(h, "p", max_held);
+        pid_t daemon = harness_daemon_pid(h), strace;
+        struct reader reader;
+        char output[100];
+
+        attach.batch_size = 1;
+        reader_open_with(&reader, &attach);
+        reader_read(&reader, COUNTED_SAMPLES);
+        snprintf(output, sizeof(output), "%s/trace", harness_directory(h));
+        strace = start_strace(h, output, traced, &daemon, 1);
+        reader_read(&reader, COUNTED);
+        kill(strace, SIGTERM);
+        harness_join(h, strace, 5000);
+        reader_close(&reader);
+        return (double)count_calls(output) / COUNTED;
+}
+
+START_TEST(test_L11_L12_calls_for_a_small_batch) {
+        struct harness *h;
+        double calls;
+
+        if (access(STRACE, X_OK) < 0) {
+                harness_skip("no " STRACE "; script/setup installs it");
+                return;
+        }
+        h = harness_new();
+        harness_write_config(
+                h,
+                "pipelines:\n"
+                "  p:\n"
+                "    source: {type: synthetic, mode: ramp, samples: %d, bytes: 4096, delay_us: 500}\n"
+                "    batch_size: %u\n"
+                "    slots: %d\n"
+                "    lookahead: 1\n"
+                "    workers: 1\n",
+                COUNTED_SAMPLES, counted[_i].slot_rows, SLOTS);
+        harness_start(h);
+        calls = calls_for_a_batch(h, counted[_i].traced, counted[_i].max_held);
+        harness_free(h);
+        printf("# the daemon: %.2f %s\n", calls, counted[_i].what);
+        ck_assert_double_ge(calls, counted[_i].least); /* or the trace has not seen them */
+        ck_assert_double_le(calls, counted[_i].most);
+}
+END_TEST
+
 static Suite *make_suite(void) {
         Suite *suite = suite_create("A-calls");
         TCase *tcase = tcase_create("A");
 
         tcase_set_timeout(tcase, 600 * harness_slowdown());
         tcase_add_test(tcase, test_A12_no_memory_calls_per_batch);
+        tcase_add_loop_test(tcase, test_L11_L12_calls_for_a_small_batch, 0,
+                            sizeof(counted) / sizeof(counted[0]));
         suite_add_tcase(suite, tcase);
         return suite;
 }

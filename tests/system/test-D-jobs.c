@@ -228,6 +228,63 @@ START_TEST(test_D10_leaving_early) {
 }
 END_TEST
 
+/* ---- D11: coming when others are under way ---- */
+
+enum {
+        D11_STEPS = 1000,
+        D11_REACHED = 500,     /* by the job that was there before */
+        D11_ROW = 250 * BATCH, /* where one wants to begin of its own accord */
+};
+
+static const struct {
+        const char *name;
+        uint32_t start, epoch;
+        uint64_t row;
+        uint64_t earliest, latest; /* batch of the epoch that comes first */
+        const char *told;
+} d11_starts[] = {
+        /* What was handed over counts, also where the reader has not come to it. */
+        {"live", PINFEED_START_LIVE, 0, 0, D11_REACHED, D11_REACHED + 4, "with 1 other job"},
+        {"with the epoch under way", PINFEED_START_GIVEN, 0, 0, 0, 0, "rows behind job 1"},
+        {"with the next epoch", PINFEED_START_GIVEN, 1, 0, 0, 0, "with 1 other job"},
+        {"at a row", PINFEED_START_GIVEN, 0, D11_ROW, D11_ROW / BATCH, D11_ROW / BATCH, "rows behind job 1"},
+};
+
+/* Whichever it chooses, it is told before the first batch where it begins, and that is what it gets: its
+ * first epoch is as long as was said, the next one whole. Only who chooses to be behind is. */
+START_TEST(test_D11_a_late_job_chooses_where_it_begins) {
+        struct harness *h = start(D11_STEPS * BATCH, false);
+        struct pinfeed_attach attach = reader_attach(h, "ramp", 2);
+        struct reader first = open_held(h, 2), late;
+        uint64_t begins;
+
+        reader_read(&first, D11_REACHED);
+        attach.start = d11_starts[_i].start;
+        attach.start_epoch = d11_starts[_i].epoch;
+        attach.start_row = d11_starts[_i].row;
+        reader_open_with(&late, &attach);
+        begins = late.info.batches_per_epoch - late.info.batches_first_epoch;
+        printf("# %s: batch %llu; \"%s\"\n", d11_starts[_i].name, (unsigned long long)begins,
+               late.info.sharing);
+        ck_assert_uint_ge(begins, d11_starts[_i].earliest);
+        ck_assert_uint_le(begins, d11_starts[_i].latest);
+        harness_expect_words(late.info.sharing, d11_starts[_i].told);
+        ck_assert_int_eq(strstr(late.info.sharing, "behind") != NULL,
+                         strstr(d11_starts[_i].told, "behind") != NULL);
+
+        late.row =
+                begins * BATCH; /* the reader asserts that it comes there, and that the epoch ends in time */
+        reader_read(&late, late.info.batches_first_epoch);
+        ck_assert_uint_eq(late.row, D11_STEPS * BATCH);
+        reader_read_epochs(&late, 1);
+        ck_assert_uint_eq(late.epoch, d11_starts[_i].epoch + 1);
+        reader_read(&first, D11_STEPS - D11_REACHED); /* which has noticed nothing */
+        reader_close(&late);
+        reader_close(&first);
+        finish(h);
+}
+END_TEST
+
 /* ---- G8: fewer samples than a batch ---- */
 
 static void expect_refused_start(struct harness *h, const char *place, const char *const words[]) {
@@ -463,6 +520,8 @@ int main(void) {
         tcase_add_test(tcase, test_D7_client_writes_into_a_batch);
         tcase_add_test(tcase, test_D9_probing_takes_nothing);
         tcase_add_test(tcase, test_D10_leaving_early);
+        tcase_add_loop_test(tcase, test_D11_a_late_job_chooses_where_it_begins, 0,
+                            sizeof(d11_starts) / sizeof(d11_starts[0]));
         tcase_add_test(tcase, test_G8_few_samples_of_a_synthetic_source);
         tcase_add_test(tcase, test_G8_few_samples_of_a_folder);
         tcase_add_test(tcase, test_G8_no_samples_in_a_folder);

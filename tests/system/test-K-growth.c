@@ -8,12 +8,17 @@
  * st_blocks).
  *
  * A sanitizer keeps freed memory aside to catch late uses, which is growth: there the epochs are read and
- * nothing is weighed. */
+ * nothing is weighed.
+ *
+ * The ten minutes of case K6: PINFEED_TEST_LONG=1. */
 
 #include "tests/support/run.h"
+#include "tests/system/jobs.h"
 #include "tests/system/reader.h"
 #include "tests/system/rings.h"
 
+#include <ftw.h>
+#include <inttypes.h>
 #include <signal.h>
 #include <stdio.h>
 #include <stdlib.h>
@@ -112,6 +117,86 @@ START_TEST(test_K2_two_hundred_epochs) {
         check_pipeline(h, "photos");
         check_pipeline(h, "ramp");
         harness_free(h);
+}
+END_TEST
+
+/* ---- K6 ---- */
+
+enum {
+        AHEAD_MS = 2000, /* for which nobody reads: 100 times as long as it takes to fill the ring */
+        AHEAD_LONG_MS = 600000,
+};
+
+/* What daemon and workers have had written to any disk, in bytes. */
+static uint64_t written_to_disks(struct harness *h) {
+        pid_t pids[1 + 8];
+        uint64_t sum = 0, bytes;
+
+        pids[0] = harness_daemon_pid(h);
+        for (size_t i = 0, n = 1 + harness_worker_pids(h, pids + 1, 8); i < n; i++) {
+                char path[64], line[128];
+                FILE *file;
+
+                snprintf(path, sizeof(path), "/proc/%d/io", (int)pids[i]);
+                file = fopen(path, "re");
+                ck_assert_ptr_nonnull(file);
+                while (fgets(line, sizeof(line), file))
+                        if (sscanf(line, "write_bytes: %" SCNu64, &bytes) == 1)
+                                sum += bytes;
+                fclose(file);
+        }
+        return sum;
+}
+
+static uint64_t bytes_of_files;
+
+static int add_file(const char *path, const struct stat *status, int type, struct FTW *place) {
+        bytes_of_files += type == FTW_F ? 1 + (uint64_t)status->st_size : 0;
+        return 0;
+}
+
+/* What lies in the daemon's own directories, a file's name counting as a byte. */
+static uint64_t weigh_files(struct harness *h) {
+        bytes_of_files = 0;
+        ck_assert_int_eq(nftw(harness_directory(h), add_file, 8, FTW_PHYS), 0);
+        return bytes_of_files;
+}
+
+/* Rows that were prepared and that the job has not been through with. One more batch may look so: the job
+ * gives it back and counts it a moment later. */
+static double rows_ahead(struct harness *h, const struct child *job) {
+        double prepared = harness_status_number(h, "pipelines/ramp/rows_prepared");
+
+        return prepared - (double)atomic_load(&job->shared->batches) * BATCH;
+}
+
+static bool is_full(struct harness *h, void *context) {
+        return rows_ahead(h, context) >= (SLOTS - 1) * BATCH;
+}
+
+/* The job is stopped in the middle of an epoch: what is prepared ahead of it is what the ring holds, for as
+ * long as it may be, and nothing goes anywhere else. */
+START_TEST(test_K6_nothing_is_prepared_beyond_the_ring) {
+        uint64_t files, disks, until;
+        struct harness *h = jobs_start();
+        struct child job;
+
+        jobs_start_readers(h, &job, 1);
+        ck_assert_int_eq(kill(job.pid, SIGSTOP), 0);
+        harness_wait(h, "a full ring", is_full, &job, SOON_MS);
+        files = weigh_files(h);
+        disks = written_to_disks(h);
+        until = clock_ns() + (uint64_t)(getenv("PINFEED_TEST_LONG") ? AHEAD_LONG_MS : AHEAD_MS) * NS_PER_MS;
+        while (clock_ns() < until) {
+                ck_assert_double_le(rows_ahead(h, &job), (SLOTS + 1) * BATCH);
+                jobs_sleep(AHEAD_MS / 20);
+        }
+        ck_assert_uint_eq(weigh_files(h), files);
+        ck_assert_uint_eq(written_to_disks(h), disks);
+        ck_assert_uint_lt(atomic_load(&job.shared->batches), SAMPLES / BATCH); /* the epoch was not over */
+        ck_assert_int_eq(kill(job.pid, SIGCONT), 0);
+        jobs_end_child(&job);
+        jobs_finish(h);
 }
 END_TEST
 
@@ -232,8 +317,9 @@ static Suite *make_suite(void) {
         Suite *suite = suite_create("K-growth");
         TCase *tcase = tcase_create("K");
 
-        tcase_set_timeout(tcase, 120 * harness_slowdown());
+        tcase_set_timeout(tcase, (getenv("PINFEED_TEST_LONG") ? 900 : 120) * harness_slowdown());
         tcase_add_test(tcase, test_K2_two_hundred_epochs);
+        tcase_add_test(tcase, test_K6_nothing_is_prepared_beyond_the_ring);
         tcase_add_test(tcase, test_K7_bytes_are_foretold);
         suite_add_tcase(suite, tcase);
         return suite;

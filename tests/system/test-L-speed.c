@@ -1,7 +1,9 @@
 /* SPDX-FileCopyrightText: The pinfeed authors */
 /* SPDX-License-Identifier: Apache-2.0 */
 
-/* Cases L and I9: how the work is shared out among workers, and how many there are.
+/* Cases L and I9: how the work is shared out among workers, how many there are, and that it goes on over the
+ * end of an epoch. What of cases L11 and L12 can be counted is in test-A-calls.c; their times are
+ * `script/bench handover` and `script/bench small`, for they are those of an idle machine.
  *
  * The sources sleep, they do not compute: what is measured is who waits for whom, and not how fast this
  * machine is or what else runs on it. A measured time still holds all that the machine does meanwhile, so a
@@ -23,6 +25,95 @@ enum {
         TRIES = 3,
         SOON_MS = 10000,
 };
+
+/* ---- L1: the end of an epoch ---- */
+
+enum {
+        L1_EPOCHS = 10,
+        L1_BATCHES = 100, /* of an epoch */
+        L1_BATCH = 4,
+        L1_WORKERS = 4,
+        L1_STEP_US = 2000, /* that the job computes on a batch, so that its rate is steady ... */
+        L1_ROW_US = 1500,  /* ... and what is prepared ahead is enough, but a batch that is not is late */
+        L1_SLOTS = 8,
+};
+
+static int compare_times(const void *a, const void *b) {
+        uint64_t left = *(const uint64_t *)a, right = *(const uint64_t *)b;
+
+        return (left > right) - (left < right);
+}
+
+static double median_us(uint64_t *times, size_t n) {
+        qsort(times, n, sizeof(*times), compare_times);
+        return (double)times[n / 2] / NS_PER_US;
+}
+
+/* Gaps between batches: `within` epochs and over their ends. */
+struct gaps {
+        uint64_t within[L1_EPOCHS * L1_BATCHES], over[L1_EPOCHS];
+        size_t n_within, n_over;
+};
+
+static void read_gaps(struct gaps *gaps, const struct pinfeed_attach *attach) {
+        struct pinfeed_batch *batch;
+        uint64_t last = 0, now;
+        struct pinfeed_job *job;
+        bool ended = false;
+        int r;
+
+        ck_assert_int_eq(pinfeed_open(&job, attach), 0);
+        for (int batches = 0; batches < L1_EPOCHS * L1_BATCHES;) {
+                r = pinfeed_next(job, &batch);
+                reader_must(r >= 0, "batch %d: %s", batches, pinfeed_error(job));
+                ended |= r == 0;
+                if (r == 0)
+                        continue;
+                now = clock_ns();
+                pinfeed_batch_release(batch);
+                if (++batches > L1_SLOTS) { /* what comes at the very start is no steady rate yet */
+                        if (ended)
+                                gaps->over[gaps->n_over++] = now - last;
+                        else
+                                gaps->within[gaps->n_within++] = now - last;
+                }
+                last = now;
+                ended = false;
+                usleep(L1_STEP_US);
+        }
+        pinfeed_close(job);
+}
+
+/* Of the ends the one in the middle counts: what else runs on the machine may hold up any of them. */
+START_TEST(test_L1_no_pause_at_an_epochs_end) {
+        struct gaps gaps = {};
+        struct harness *h = harness_new();
+        struct pinfeed_attach attach = reader_attach(h, "steady", 2);
+        double within, over;
+
+        harness_write_config(
+                h,
+                "pipelines:\n"
+                "  steady:\n"
+                "    source: {type: synthetic, mode: ramp, samples: %d, bytes: 64, delay_us: %d}\n"
+                "    batch_size: %d\n"
+                "    slots: %d\n"
+                "    workers: %d\n"
+                "    shuffle: true\n", /* so that the next epoch is prepared before it begins */
+                L1_BATCHES * L1_BATCH, L1_ROW_US, L1_BATCH, L1_SLOTS, L1_WORKERS);
+        harness_start(h);
+        read_gaps(&gaps, &attach);
+        harness_wait(h, "the end of the job", harness_no_job_is_there, NULL, SOON_MS);
+        harness_stop(h, SIGTERM, 0);
+        harness_free(h);
+        ck_assert_uint_eq(gaps.n_over, L1_EPOCHS - 1);
+        within = median_us(gaps.within, gaps.n_within);
+        over = median_us(gaps.over, gaps.n_over);
+        printf("# %.0f us between two batches, %.0f us over the end of an epoch\n", within, over);
+        ck_assert_double_ge(within, L1_STEP_US);
+        ck_assert_double_lt(over, 2 * within * harness_slowdown());
+}
+END_TEST
 
 /* ---- L2: the first batch ---- */
 
@@ -358,6 +449,7 @@ int main(void) {
 
         program_pid = getpid();
         tcase_set_timeout(tcase, 60 * harness_slowdown());
+        tcase_add_test(tcase, test_L1_no_pause_at_an_epochs_end);
         tcase_add_test(tcase, test_L2_all_workers_make_the_first_batch);
         tcase_add_test(tcase, test_L2_first_batch_of_a_later_job);
         tcase_add_test(tcase, test_I9_other_workers_go_on);

@@ -3,8 +3,11 @@
 
 /* How much a real daemon shares: jobs that come some time apart to workers that cannot keep up with them, and
  * slow jobs beside fast ones. Workers sleep for each row, so that it is the pipeline that bounds the speed
- * and not the machine. The exact figures are tests/unit/test-sharing.c's; here hours are seconds, and a
- * machine that is busy with other things may cost some. */
+ * and not the machine. The exact figures are tests/unit/test-sharing.c's; here what would take minutes takes
+ * seconds, and a machine that is busy with other things may cost some of what is shared.
+ *
+ * PINFEED_TEST_LONG=1: distances of 10 s and 60 s instead of 1 s, measured over two epochs; all of it takes a
+ * quarter of an hour, so run the cases one beside the other (CK_RUN_CASE). */
 
 #include "base/clock.h"
 #include "tests/support/run.h"
@@ -13,17 +16,34 @@
 #include <pthread.h>
 #include <signal.h>
 #include <stdatomic.h>
+#include <stdlib.h>
 
 enum {
         BATCH = 16,
-        SAMPLES = 200000,
+        SAMPLES = 80000,
         ROW_US = 2000,
         WORKERS = 4,
         RATE = WORKERS * 1000000 / ROW_US, /* rows a second, at best */
         APART_MS = 1000,
         SETTLE_MS = 4000, /* for four jobs so far apart to have met: twice APART_MS, if nothing else runs */
         WINDOW_MS = 2000,
+        LONGER = 10, /* times, with PINFEED_TEST_LONG */
+        LONG_WINDOW_MS = 2 * SAMPLES / RATE * 1000,
+        FAR_MS = 60000,
+        LONG_TIMEOUT_S = 1800,
 };
+
+static bool is_long(void) {
+        return getenv("PINFEED_TEST_LONG") != NULL;
+}
+
+static uint32_t longer(uint32_t ms) {
+        return is_long() ? LONGER * ms : ms;
+}
+
+static uint32_t window_ms(void) {
+        return is_long() ? LONG_WINDOW_MS : WINDOW_MS;
+}
 
 /* A job in a thread of its own, which reads on until it is told to stop. */
 struct trainer {
@@ -34,7 +54,7 @@ struct trainer {
         _Atomic uint64_t batches;
 };
 
-static struct harness *start(const char *more) {
+static struct harness *start_with(unsigned samples, unsigned row_us, unsigned batch_size, const char *more) {
         struct harness *h = harness_new();
 
         harness_write_config(
@@ -44,11 +64,16 @@ static struct harness *start(const char *more) {
                 "    source: {type: synthetic, mode: ramp, samples: %d, bytes: 64, delay_us: %d}\n"
                 "    batch_size: %d\n"
                 "    slots: 8\n"
+                "    lookahead: 1\n"
                 "    workers: %d\n"
                 "%s",
-                SAMPLES, ROW_US, BATCH, WORKERS, more);
+                samples, row_us, batch_size, WORKERS, more);
         harness_start(h);
         return h;
+}
+
+static struct harness *start(const char *more) {
+        return start_with(SAMPLES, ROW_US, BATCH, more);
 }
 
 static void *train(void *context) {
@@ -65,18 +90,22 @@ static void *train(void *context) {
         return NULL;
 }
 
-static void come(struct harness *h, struct trainer *trainer, uint32_t start, uint32_t step_ms) {
-        struct pinfeed_attach attach = reader_attach(h, "p", 2);
-
+static void come_with(struct trainer *trainer, const struct pinfeed_attach *attach, uint32_t step_ms) {
         *trainer = (struct trainer){.step_ms = step_ms};
-        attach.start = start;
-        reader_open_with(&trainer->reader, &attach);
-        if (start == PINFEED_START_LIVE)
+        reader_open_with(&trainer->reader, attach);
+        if (attach->start == PINFEED_START_LIVE)
                 trainer->reader.row =
                         (trainer->reader.info.batches_per_epoch - trainer->reader.info.batches_first_epoch) *
                         BATCH;
         printf("# job %u: %s\n", trainer->reader.info.job, trainer->reader.info.sharing);
         ck_assert_int_eq(pthread_create(&trainer->thread, NULL, train, trainer), 0);
+}
+
+static void come(struct harness *h, struct trainer *trainer, uint32_t start, uint32_t step_ms) {
+        struct pinfeed_attach attach = reader_attach(h, "p", 2);
+
+        attach.start = start;
+        come_with(trainer, &attach, step_ms);
 }
 
 static void leave(struct trainer *trainers, size_t n) {
@@ -182,32 +211,84 @@ static double sharing_factor(struct harness *h, uint32_t ms) {
 
 static const struct {
         const char *name, *config;
-        uint32_t start; /* of all but the first job */
+        uint32_t start;  /* of all but the first job */
+        uint32_t far_ms; /* how far apart they are in a long run */
         uint32_t settle_ms;
         double least, most;
 } apart[] = {
-        {"elastic", "", PINFEED_START_GIVEN, SETTLE_MS, 3.5, 4.2},
-        {"live", "", PINFEED_START_LIVE, 0, 3.5, 4.2},
-        {"catch_up: 0", "    catch_up: 0\n", PINFEED_START_GIVEN, 0, 0.8, 1.2},
-        {"too far for catch_up", "    catch_up: 0.3\n", PINFEED_START_GIVEN, 0, 0.8, 1.2},
+        {"elastic", "", PINFEED_START_GIVEN, LONGER *APART_MS, SETTLE_MS, 3.5, 4.2},
+        {"live", "", PINFEED_START_LIVE, LONGER *APART_MS, 0, 3.5, 4.2},
+        {"catch_up: 0", "    catch_up: 0\n", PINFEED_START_GIVEN, FAR_MS, 0, 0.8, 1.2},
+        {"too far for catch_up", "    catch_up: 0.3\n", PINFEED_START_GIVEN, LONGER *APART_MS, 0, 0.8, 1.2},
 };
 
-/* Four equal jobs, APART_MS apart, on a pipeline that makes less than any of them could take. */
+/* Four equal jobs, some time apart, on a pipeline that makes less than any of them could take. */
 START_TEST(test_four_equal_jobs) {
+        uint32_t distance_ms = is_long() ? apart[_i].far_ms : APART_MS;
         struct harness *h = start(apart[_i].config);
         struct trainer trainers[4];
         double factor;
 
         for (int i = 0; i < 4; i++) {
                 come(h, &trainers[i], i > 0 ? apart[_i].start : PINFEED_START_GIVEN, 0);
-                sleep_ms(i < 3 ? APART_MS : apart[_i].settle_ms);
+                sleep_ms(i < 3 ? distance_ms : longer(apart[_i].settle_ms));
         }
-        factor = sharing_factor(h, WINDOW_MS);
-        printf("# four jobs %d ms apart, %s: sharing factor %.2f\n", APART_MS, apart[_i].name, factor);
+        factor = sharing_factor(h, window_ms());
+        printf("# four jobs %u ms apart, %s: sharing factor %.2f\n", distance_ms, apart[_i].name, factor);
         leave(trainers, 4);
         finish(h);
         ck_assert_double_ge(factor, apart[_i].least);
         ck_assert_double_le(factor, apart[_i].most);
+}
+END_TEST
+
+/* Four that gather are together from their first row on, though they came one after the other. */
+START_TEST(test_four_that_gather) {
+        struct harness *h = start("");
+        struct pinfeed_attach attach = reader_attach(h, "p", 2);
+        struct trainer trainers[4];
+        double factor;
+
+        attach.gather = 4;
+        for (int i = 0; i < 4; i++) {
+                come_with(&trainers[i], &attach, 0);
+                sleep_ms(longer(APART_MS / 4));
+        }
+        factor = sharing_factor(h, window_ms());
+        printf("# four jobs that gather: sharing factor %.2f, %.0f slots filled again\n", factor,
+               harness_status_number(h, "pipelines/p/slots_refilled"));
+        leave(trainers, 4);
+        finish(h);
+        ck_assert_double_ge(factor, 3.9);
+        ck_assert_double_le(factor, 4.1);
+}
+END_TEST
+
+/* In which order jobs come; the first two are the short run's. */
+static const uint32_t batch_sizes[][3] = {{7, 32, 64}, {64, 32, 7}, {7, 64, 32},
+                                          {32, 7, 64}, {32, 64, 7}, {64, 7, 32}};
+
+/* Jobs with other batch sizes lie in the same slots, though over their borders. */
+START_TEST(test_three_batch_sizes) {
+        uint32_t distance_ms = is_long() ? LONGER * APART_MS : APART_MS / 2;
+        const uint32_t *sizes = batch_sizes[_i];
+        struct harness *h = start_with(SAMPLES, ROW_US, 64, "");
+        struct pinfeed_attach attach = reader_attach(h, "p", 2);
+        struct trainer trainers[3];
+        double factor;
+
+        for (int i = 0; i < 3; i++) {
+                attach.batch_size = sizes[i];
+                come_with(&trainers[i], &attach, 0);
+                sleep_ms(i < 2 ? distance_ms : 4 * distance_ms);
+        }
+        factor = sharing_factor(h, window_ms());
+        printf("# batch sizes %u, %u, %u, %u ms apart: sharing factor %.2f\n", sizes[0], sizes[1], sizes[2],
+               distance_ms, factor);
+        leave(trainers, 3);
+        finish(h);
+        ck_assert_double_ge(factor, 2.5);
+        ck_assert_double_le(factor, 3.2);
 }
 END_TEST
 
@@ -311,6 +392,43 @@ enum {
         RUN_MS = 3000,
 };
 
+enum {
+        DEAR_ROW_US = 8000, /* so that what a worker does beside a row is little */
+        /* that a job computes on a batch which needs a fourth of the workers */
+        QUARTER_MS = 4 * BATCH * DEAR_ROW_US / WORKERS / 1000,
+        FEW_SAMPLES = 5 * BATCH, /* so that epochs end now and then */
+};
+
+/* Four times the workers that the one job needs: they fill the ring once, and then wait with it. */
+START_TEST(test_gpu_bound) {
+        struct harness *h = start_with(FEW_SAMPLES, DEAR_ROW_US, BATCH, "");
+        struct trainer trainer;
+        json_t *before, *after;
+        double idle, refilled;
+        uint64_t began;
+
+        come(h, &trainer, PINFEED_START_GIVEN, QUARTER_MS);
+        sleep_ms(1000);
+        before = harness_status(h);
+        began = clock_ns();
+        sleep_ms(longer(RUN_MS));
+        after = harness_status(h);
+        idle = 1 - (harness_number(after, "pipelines/p/busy_seconds") -
+                    harness_number(before, "pipelines/p/busy_seconds")) *
+                           NS_PER_S / (double)(clock_ns() - began) / WORKERS;
+        refilled = harness_number(after, "pipelines/p/slots_refilled");
+        printf("# a job that needs a fourth of the workers: idle %.2f of the time, %.0f slots filled again\n",
+               idle, refilled);
+        ck_assert_uint_gt(atomic_load(&trainer.batches), 3 * FEW_SAMPLES / BATCH);
+        json_decref(before);
+        json_decref(after);
+        leave(&trainer, 1);
+        finish(h);
+        ck_assert_double_eq(refilled, 0);
+        ck_assert_double_ge(idle, 0.7);
+}
+END_TEST
+
 static double rate(struct trainer *trainer, uint32_t ms) {
         uint64_t before = atomic_load(&trainer->batches), start = clock_ns();
 
@@ -389,19 +507,29 @@ START_TEST(test_lockstep_demotion) {
 }
 END_TEST
 
-static Suite *suite(void) {
-        Suite *s = suite_create("sharing");
-        TCase *tcase = tcase_create("policies");
+static TCase *add_case(Suite *s, const char *name) {
+        TCase *tcase = tcase_create(name);
 
-        tcase_set_timeout(tcase, 60 * (double)harness_slowdown());
-        tcase_add_loop_test(tcase, test_four_equal_jobs, 0, sizeof(apart) / sizeof(apart[0]));
-        tcase_add_test(tcase, test_live_places);
-        tcase_add_test(tcase, test_live_ranks);
-        tcase_add_test(tcase, test_gather);
-        tcase_add_test(tcase, test_elastic_fast_and_slow);
-        tcase_add_test(tcase, test_lockstep_fast_and_slow);
-        tcase_add_test(tcase, test_lockstep_demotion);
+        tcase_set_timeout(tcase, (is_long() ? LONG_TIMEOUT_S : 60) * (double)harness_slowdown());
         suite_add_tcase(s, tcase);
+        return tcase;
+}
+
+static Suite *suite(void) {
+        int n_sizes = is_long() ? sizeof(batch_sizes) / sizeof(batch_sizes[0]) : 2;
+        Suite *s = suite_create("sharing");
+        TCase *policies = add_case(s, "policies"), *sizes = add_case(s, "sizes"), *four = add_case(s, "four");
+
+        tcase_add_loop_test(four, test_four_equal_jobs, 0, sizeof(apart) / sizeof(apart[0]));
+        tcase_add_test(four, test_four_that_gather);
+        tcase_add_loop_test(sizes, test_three_batch_sizes, 0, n_sizes);
+        tcase_add_test(policies, test_live_places);
+        tcase_add_test(policies, test_live_ranks);
+        tcase_add_test(policies, test_gather);
+        tcase_add_test(policies, test_gpu_bound);
+        tcase_add_test(policies, test_elastic_fast_and_slow);
+        tcase_add_test(policies, test_lockstep_fast_and_slow);
+        tcase_add_test(policies, test_lockstep_demotion);
         return s;
 }
 
