@@ -43,7 +43,8 @@ static bool is_same(const struct job *a, const struct job *b) {
 
 /* Those of the group of `job` who are in, and itself in any case. `newcomer` counts as in, or is NULL. */
 static bool is_present(const struct job *other, const struct job *job, const struct job *newcomer) {
-        return is_same(other, job) && (other == job || other == newcomer || other->state == JOB_ATTACHED);
+        return is_same(other, job) &&
+               (other == job || other->state == JOB_ATTACHED || (newcomer && other == newcomer));
 }
 
 static bool has_rank(const struct pipeline *pipeline, const struct job *job, const struct job *newcomer,

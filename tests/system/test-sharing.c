@@ -27,6 +27,7 @@ enum {
         APART_MS = 1000,
         SETTLE_MS = 4000, /* for four jobs so far apart to have met: twice APART_MS, if nothing else runs */
         WINDOW_MS = 2000,
+        WINDOWS = 15,
         LONGER = 10, /* times, with PINFEED_TEST_LONG */
         LONG_WINDOW_MS = 2 * SAMPLES / RATE * 1000,
         FAR_MS = 60000,
@@ -209,6 +210,16 @@ static double sharing_factor(struct harness *h, uint32_t ms) {
         return delivered / prepared;
 }
 
+/* The same for jobs that come to share `least` at some time and do so from then on: on a machine with other
+ * things to do a catch-up may fail, and another begins later. The long run gives them their time before. */
+static double factor_in_time(struct harness *h, double least) {
+        double factor = sharing_factor(h, window_ms());
+
+        for (int i = 1; i < WINDOWS && factor < least && !is_long(); i++)
+                factor = sharing_factor(h, window_ms());
+        return factor;
+}
+
 static const struct {
         const char *name, *config;
         uint32_t start;  /* of all but the first job */
@@ -233,7 +244,7 @@ START_TEST(test_four_equal_jobs) {
                 come(h, &trainers[i], i > 0 ? apart[_i].start : PINFEED_START_GIVEN, 0);
                 sleep_ms(i < 3 ? distance_ms : longer(apart[_i].settle_ms));
         }
-        factor = sharing_factor(h, window_ms());
+        factor = factor_in_time(h, apart[_i].least);
         printf("# four jobs %u ms apart, %s: sharing factor %.2f\n", distance_ms, apart[_i].name, factor);
         leave(trainers, 4);
         finish(h);
@@ -254,7 +265,7 @@ START_TEST(test_four_that_gather) {
                 come_with(&trainers[i], &attach, 0);
                 sleep_ms(longer(APART_MS / 4));
         }
-        factor = sharing_factor(h, window_ms());
+        factor = factor_in_time(h, 3.9);
         printf("# four jobs that gather: sharing factor %.2f, %.0f slots filled again\n", factor,
                harness_status_number(h, "pipelines/p/slots_refilled"));
         leave(trainers, 4);
@@ -282,7 +293,7 @@ START_TEST(test_three_batch_sizes) {
                 come_with(&trainers[i], &attach, 0);
                 sleep_ms(i < 2 ? distance_ms : 4 * distance_ms);
         }
-        factor = sharing_factor(h, window_ms());
+        factor = factor_in_time(h, 2.5);
         printf("# batch sizes %u, %u, %u, %u ms apart: sharing factor %.2f\n", sizes[0], sizes[1], sizes[2],
                distance_ms, factor);
         leave(trainers, 3);
