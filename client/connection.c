@@ -6,9 +6,9 @@
  *   connect -> whose socket is it? -> HELLO, ATTACH -> HELLO, PROGRESS ..., ATTACHED with the ring's
  * descriptor or at any point REFUSED or FAILED
  *
- * HELLO and ATTACH go out at once, without waiting for the daemon's HELLO, so that attaching costs one round
- * trip. A daemon that refuses early may have closed before it read them: an error of sending is therefore not
- * the last word, what the daemon said before it closed is.
+ * HELLO, what the job defines (DEFINE) and ATTACH go out at once, without waiting for the daemon's HELLO, so
+ * that attaching costs one round trip. A daemon that refuses early may have closed before it read them: an
+ * error of sending is therefore not the last word, what the daemon said before it closed is.
  *
  * The other side of the socket is checked by the kernel's word (SO_PEERCRED) before anything is sent or
  * believed: in a directory such as /tmp somebody else's process may listen where we expect our own daemon.
@@ -21,6 +21,7 @@
 #include "base/clock.h"
 #include "base/number.h"
 #include "base/seqpacket.h"
+#include "base/utf8.h"
 #include "client/attachment.h"
 #include "client/job.h"
 #include "client/registry.h"
@@ -142,7 +143,9 @@ static int connection_open_socket(struct pinfeed_job *job) {
         attachment_free(attachment);
         if (r == -ENOENT || r == -ECONNREFUSED || r == -ENOTDIR)
                 return fault_set(&job->fault, -ENOENT,
-                                 "no pinfeedd listens on %s; start one with 'pinfeedd --config FILE'", path);
+                                 "no pinfeedd listens on %s; start one with 'pinfeedd --config FILE' or "
+                                 "'pinfeedctl run'",
+                                 path);
         if (r == -EACCES || r == -EPERM)
                 return fault_set(&job->fault, -EPERM, "%s belongs to somebody else", path);
         if (r == -EAGAIN)
@@ -160,6 +163,36 @@ static int connection_send(struct pinfeed_job *job) {
         return 0;
 }
 
+/* As much of `text` as one DEFINE holds, ending with a whole character. */
+static size_t connection_part(const char *text) {
+        size_t length = strlen(text), end = 0, n;
+
+        if (length <= MESSAGE_DEFINE_MAX)
+                return length;
+        while ((n = utf8_step(text + end, length - end)) > 0 && end + n <= MESSAGE_DEFINE_MAX)
+                end += n;
+        return end;
+}
+
+static int connection_define(struct pinfeed_job *job) {
+        struct message_define *define = &job->message.define;
+        const char *rest = job->definition;
+        int r = 0;
+
+        job->message.type = MESSAGE_DEFINE;
+        strcpy(define->file, job->definition_file);
+        while (r == 0 && *rest) {
+                size_t n = connection_part(rest);
+
+                memcpy(define->text, rest, n);
+                define->text[n] = 0;
+                r = connection_send(job);
+                define->file[0] = 0; /* the first one has named it */
+                rest += n;
+        }
+        return r;
+}
+
 int connection_open(struct pinfeed_job *job) {
         int r;
 
@@ -170,6 +203,8 @@ int connection_open(struct pinfeed_job *job) {
         job->message.hello = (struct message_hello){
                 .major = MESSAGE_MAJOR, .minor = MESSAGE_MINOR, .program = "libpinfeed " PINFEED_VERSION};
         r = connection_send(job);
+        if (r == 0 && job->definition)
+                r = connection_define(job);
         if (r < 0)
                 return r;
         job->message.type = MESSAGE_ATTACH;

@@ -236,7 +236,7 @@ int pinfeed_job_field(const struct pinfeed_job *job, uint32_t index, struct pinf
 
 int pinfeed_runtime_dir(char *path, size_t size, const char *given) {
         char found[RUNTIME_PATH_MAX + 1];
-        int r = runtime_find_directory(found, given, true, NULL);
+        int r = runtime_find_directory(found, given, RUNTIME_CLIENT, NULL);
 
         if (r < 0)
                 return r;

@@ -6,6 +6,7 @@
 
 #include "base/fault.h"
 #include "client/pinfeed.h"
+#include "client/starter.h"
 #include "client/state.h"
 #include "proto/message.h"
 #include "proto/position.h"
@@ -62,9 +63,13 @@ struct pinfeed_job {
         /* open.c: what the caller asked for */
         char directory[RUNTIME_PATH_MAX + 1];
         struct message_attach request; /* sent with each attempt; from the first ATTACHED on its places too */
+        char *definition;              /* sent with each attempt, too; NULL: the pipeline is the daemon's */
+        char definition_file[MESSAGE_FILE_MAX + 1];
         uint32_t timeout_ms;
         uint32_t reconnect_s;
         struct job_progress progress;
+
+        struct starter starter;
 
         /* link.c */
         enum job_stage stage;

@@ -23,7 +23,13 @@
  * else's: no attempt will, so the first such answer ends the job with its words. The time runs from the loss
  * and until a batch comes, so that a daemon which takes a job and dies at once is not tried for ever; a
  * daemon that has said HELLO is there, and how long it may take then is the caller's time-out. A job that
- * never had a daemon does not wait for one: pinfeed_open says what it finds. */
+ * never had a daemon does not wait for one: pinfeed_open says what it finds.
+ *
+ * A job that may start a daemon itself does so wherever nobody listens (starter.c). Such a daemon ends when
+ * nobody needs it, and may do so just when somebody comes: a connection that is closed before ATTACHED means
+ * nothing to a job of that kind, even to one that had none before. Nor does it mean anything that the new
+ * daemon does not know the pipeline of a job that has attached by name: whoever defined it will do so again.
+ */
 
 #include "client/link.h"
 
@@ -34,6 +40,7 @@
 #include "client/intake.h"
 #include "client/job.h"
 #include "client/seek.h"
+#include "client/starter.h"
 
 #include <errno.h>
 #include <poll.h>
@@ -61,11 +68,18 @@ static bool is_passing(const struct pinfeed_job *job, int error) {
                 return error != -EPERM;
         case JOB_ATTACHING:
                 return error == -EPIPE || error == -ENOSPC || error == -EMFILE || error == -EAGAIN ||
-                       error == -ESHUTDOWN;
+                       error == -ESHUTDOWN ||
+                       (error == -ENOENT && job->starter.program && job->attached_once);
         case JOB_ATTACHED:
                 break;
         }
         return error == -EPIPE;
+}
+
+/* The daemon that it had found has ended before it answered, and the next one may be this job's own. */
+static bool may_start_another(struct pinfeed_job *job, int error) {
+        return job->stage == JOB_ATTACHING && !job->attached_once && job->starter.program &&
+               (error == -EPIPE || error == -ESHUTDOWN) && starter_is_patient(&job->starter);
 }
 
 /* What the job has, or was about to get, from its daemon is lost. 0, or the error that ends the job. */
@@ -74,6 +88,8 @@ static int lose(struct pinfeed_job *job, int error) {
 
         if (job->stage == JOB_LOST && error == -EAGAIN && job->lost_ns == 0) {
                 pause = LINK_BACKLOG_MS * NS_PER_MS;
+        } else if (may_start_another(job, error)) {
+                pause = LINK_RETRY_MS * NS_PER_MS;
         } else if (!is_passing(job, error)) {
                 return job->error = error;
         } else if (job->lost_ns == 0) {
@@ -97,11 +113,31 @@ static int lose(struct pinfeed_job *job, int error) {
 
 /* ---- attaching ---- */
 
+/* Nobody listens. 0: another attempt is due, now or a little later; or the error of this one. */
+static int start_daemon(struct pinfeed_job *job) {
+        uint64_t now = clock_ns();
+        int r;
+
+        if (!*job->fault.text)
+                fault_set(&job->fault, -ENOENT, "pinfeedd is being started, and has not come yet");
+        if (job->lost_ns > 0 && now >= give_up_ns(job))
+                return -ENOENT;
+        job->reason = job->fault;
+        r = starter_step(job);
+        if (r < 0)
+                return r;
+        job->fault.text[0] = 0;
+        job->retry_ns = r > 0 ? now : now + STARTER_LOOK_MS * NS_PER_MS;
+        return 0;
+}
+
 static int try_connect(struct pinfeed_job *job) {
         int r;
 
         if (clock_ns() < job->retry_ns)
                 return 0;
+        if (job->starter.pid > 0) /* it is to be reaped, whoever else may have come meanwhile */
+                return start_daemon(job);
         if (job->attached_once) {
                 job->request.start = MESSAGE_START_GIVEN;
                 job->request.gather = 0; /* it has begun */
@@ -110,6 +146,9 @@ static int try_connect(struct pinfeed_job *job) {
                 job->request.start_row = job->here.row;
         }
         r = connection_open(job);
+        if (r == -ENOENT && job->starter.program)
+                return start_daemon(job);
+        starter_let_go(&job->starter);
         if (r == 0)
                 job->stage = JOB_ATTACHING;
         return r;
@@ -181,6 +220,8 @@ static int adopt(struct pinfeed_job *job, const struct view *view, const struct 
                 memcpy(job->names[i], view->names[i], sizeof(job->names[i]));
                 job->fields[i].name = job->names[i];
         }
+        if (!*request->pipeline) /* it is the only one of a definition */
+                strcpy(request->pipeline, answer->pipeline);
         if (state_make_prefix(job->state, request->pipeline, answer->fingerprint, answer->seed) < 0)
                 return fault_set(&job->fault, -ENOMEM, "out of memory");
         request->batch_size = answer->batch_size;

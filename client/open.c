@@ -5,7 +5,9 @@
  * (job->request) that goes out with each attempt, so nothing of the caller's has to outlive pinfeed_open: a
  * job that finds another daemon an hour later asks it for the same. */
 
+#include "base/cleanup.h"
 #include "base/clock.h"
+#include "base/utf8.h"
 #include "client/attachment.h"
 #include "client/connection.h"
 #include "client/job.h"
@@ -14,8 +16,10 @@
 
 #include <errno.h>
 #include <stddef.h>
+#include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
+#include <unistd.h>
 
 enum {
         OPEN_TIMEOUT_DEFAULT_MS = 300000,
@@ -45,7 +49,13 @@ static int open_copy(struct pinfeed_job *job, struct pinfeed_attach *to, const s
         memset(to, 0, sizeof(*to));
         memcpy(to, from, from->size < sizeof(*to) ? from->size : sizeof(*to));
 
-        if (!to->pipeline || !to->pipeline[0])
+        if (to->definition && !to->definition[0])
+                to->definition = NULL;
+        if (to->daemon && !to->daemon[0])
+                to->daemon = NULL;
+        if (!to->pipeline)
+                to->pipeline = "";
+        if (!to->pipeline[0] && !to->definition)
                 return fault_set(&job->fault, -EINVAL, "pinfeed_attach.pipeline is not set");
         if (!to->name)
                 to->name = program_invocation_short_name;
@@ -131,7 +141,9 @@ static int open_take_state(struct pinfeed_job *job, const struct pinfeed_attach 
         r = state_parse(&state, attach->state, &job->fault);
         if (r < 0)
                 return r;
-        if (!attach->force && strcmp(state.pipeline, attach->pipeline) != 0)
+        if (!attach->force && !attach->pipeline[0])
+                strcpy(request->pipeline, state.pipeline); /* of those that are defined */
+        else if (!attach->force && strcmp(state.pipeline, attach->pipeline) != 0)
                 return fault_set(
                         &job->fault, -ESTALE,
                         "the state is of pipeline %s, this job attaches to %s: attach to %s, or with "
@@ -145,6 +157,56 @@ static int open_take_state(struct pinfeed_job *job, const struct pinfeed_attach 
         fault_sanitize(request->fingerprint, sizeof(request->fingerprint), state.fingerprint,
                        strlen(state.fingerprint));
         return 0;
+}
+
+/* The file is made absolute here: the daemon is elsewhere. */
+static int open_take_file(struct pinfeed_job *job, const char *file) {
+        _cleanup_(freep) char *here = NULL;
+        int length;
+
+        if (!file || !*file)
+                file = "definition";
+        if (*file != '/' && !(here = getcwd(NULL, 0)))
+                return fault_set(&job->fault, -errno,
+                                 "definition_file is relative, and the working directory is not known: %s",
+                                 strerror(errno));
+        length = snprintf(job->definition_file, sizeof(job->definition_file), "%s%s%s", here ? here : "",
+                          here ? "/" : "", file);
+        if (length > MESSAGE_FILE_MAX)
+                return fault_set(&job->fault, -EINVAL,
+                                 "definition_file: its path has %d bytes, at most %d are allowed", length,
+                                 MESSAGE_FILE_MAX);
+        if (!utf8_is_text(job->definition_file, (size_t)length))
+                return fault_set(&job->fault, -EINVAL, "definition_file is expected as UTF-8");
+        return 0;
+}
+
+static int open_take_definition(struct pinfeed_job *job, const struct pinfeed_attach *attach) {
+        size_t length;
+
+        if (!attach->definition)
+                return 0;
+        length = strlen(attach->definition);
+        if (length > MESSAGE_DEFINITION_MAX)
+                return fault_set(&job->fault, -EINVAL,
+                                 "the definition has %zu bytes, at most %d are allowed; leave out pipelines "
+                                 "that are not used",
+                                 length, MESSAGE_DEFINITION_MAX);
+        if (!utf8_is_text(attach->definition, length))
+                return fault_set(&job->fault, -EINVAL, "the definition is expected as UTF-8");
+        job->definition = strdup(attach->definition);
+        if (!job->definition)
+                return fault_set(&job->fault, -ENOMEM, "out of memory");
+        return open_take_file(job, attach->definition_file);
+}
+
+/* Where the machine's service is, or was, nobody starts another daemon. */
+static int open_take_daemon(struct pinfeed_job *job, const struct pinfeed_attach *attach) {
+        if (!attach->daemon || strcmp(job->directory, RUNTIME_SERVICE) == 0)
+                return 0;
+        job->starter.linger_s = attach->linger_s;
+        job->starter.program = strdup(attach->daemon);
+        return job->starter.program ? 0 : fault_set(&job->fault, -ENOMEM, "out of memory");
 }
 
 static int open_make_request(struct pinfeed_job *job, const struct pinfeed_attach *attach) {
@@ -171,7 +233,13 @@ static int open_make_request(struct pinfeed_job *job, const struct pinfeed_attac
         if (r == 0)
                 r = open_take_state(job, attach);
         if (r == 0)
-                r = runtime_find_directory(job->directory, attach->runtime_dir, true, &job->fault);
+                r = open_take_definition(job, attach);
+        if (r == 0)
+                r = runtime_find_directory(job->directory, attach->runtime_dir,
+                                           attach->definition ? RUNTIME_DEFINER : RUNTIME_CLIENT,
+                                           &job->fault);
+        if (r == 0)
+                r = open_take_daemon(job, attach);
         return r;
 }
 
@@ -209,6 +277,7 @@ int pinfeed_open(struct pinfeed_job **jobp, const struct pinfeed_attach *given) 
         *jobp = job = calloc(1, sizeof(*job));
         if (!job)
                 return -ENOMEM;
+        job->starter = STARTER_NONE;
         r = registry_add(job);
         if (r < 0)
                 return job->error =
@@ -239,6 +308,10 @@ struct pinfeed_job *pinfeed_close(struct pinfeed_job *job) {
                 job->retired = attachment->next;
                 attachment_free(attachment);
         }
+        if (registry_is_ours(job))
+                starter_deinit(&job->starter);
+        free(job->starter.program);
+        free(job->definition);
         free(job);
         return NULL;
 }

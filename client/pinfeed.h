@@ -8,7 +8,8 @@
  * Within a job pinfeed_batch_release may be called from any thread, everything else from one thread at a
  * time. A child made by fork() cannot use its parent's jobs (-ECHILD).
  *
- * The library writes nothing to any stream, starts no thread, installs no signal handler and never exits.
+ * The library writes nothing to any stream, starts no thread, installs no signal handler and never exits. It
+ * starts no process either, unless pinfeed_attach.daemon names one.
  * Calls that wait go on waiting after a signal handler of yours has run; -EINTR is never returned. All
  * functions return a negative errno on failure; pinfeed_error has the words (except for
  * pinfeed_batch_release, which other threads call). */
@@ -72,7 +73,7 @@ enum {
  * the struct grows at its end only, and zero always means the default. */
 struct pinfeed_attach {
         size_t size;
-        const char *pipeline;    /* required: its name in the daemon's configuration */
+        const char *pipeline;    /* its name in the daemon's configuration, or in `definition` */
         const char *runtime_dir; /* NULL: $PINFEED_RUNTIME_DIR, $XDG_RUNTIME_DIR/pinfeed, /tmp/pinfeed-UID,
                                     /run/pinfeed */
         const char *name;        /* for people, in `pinfeedctl jobs`; NULL: the program's name */
@@ -118,6 +119,21 @@ struct pinfeed_attach {
         uint32_t group_timeout_ms;
         bool duplicate_rank; /* others of its group may have its rank, and read the same rows (tensor
                                 parallelism) */
+        /* The pipeline itself, for a private daemon of this user: the text of a configuration's `pipelines:`
+         * (YAML, of which JSON is a part; at most 49152 bytes), which is sent at each attach. `pipeline` may
+         * be NULL where it has one only. Jobs that define the same share one pipeline; another definition of
+         * a name that is there becomes a pipeline beside it. NULL: the daemon knows the pipeline. */
+        const char *definition;
+        /* Where it stands: names it in errors, and relative paths in it start there. NULL: "definition" in
+         * the working directory. It is not opened. */
+        const char *definition_file;
+        /* The pinfeedd to start, privately, when no daemon listens, be it at pinfeed_open or later (with
+         * reconnect_s): a path. It outlives this process, leaves its session, keeps none of its descriptors,
+         * and ends linger_s (0: 60) seconds after its last job. However many clients do this at once, one
+         * daemon comes. Until it has come this process has a child (SIGCHLD). None is started where the
+         * machine's service is used. NULL or "": none is started. */
+        const char *daemon;
+        uint32_t linger_s;
 };
 
 /* One tensor of a batch. The first dimension is the rows of the batch and stands in `rows`, not in `shape`.
@@ -150,11 +166,12 @@ struct pinfeed_info {
 
 /* Attaches and waits until batches can flow (the daemon may have to scan a source first). On success *job is
  * yours to close. On failure *job is a job that can only give pinfeed_error and be closed, or NULL for want
- * of memory. 0; -EINVAL bad argument; -ENOENT no daemon listens, or no such pipeline; -ETIMEDOUT; -EPROTO
- * another protocol version or a broken message; -EPERM the daemon belongs to somebody else; -ESTALE `state`
- * is of something else, and what differs; -EEXIST its rank of the group is there; -ENOSPC the ring has no
- * room for another job; -EIO the pipeline failed; -EPIPE the daemon went away meanwhile (and, with
- * reconnect_s, no other came); -ESHUTDOWN it is stopping; -ENOMEM, -EMFILE. */
+ * of memory. 0; -EINVAL bad argument; -ENOENT no daemon listens (or can be started), or no such pipeline;
+ * -ETIMEDOUT; -EPROTO another protocol version or a broken message; -EPERM the daemon belongs to somebody
+ * else, or takes no definitions; -ESTALE `state` is of something else, and what differs; -EEXIST its rank of
+ * the group is there; -ENOSPC the ring has no room for another job; -EIO the pipeline failed; -EPIPE the
+ * daemon went away meanwhile (and, with reconnect_s, no other came); -ESHUTDOWN it is stopping; -ENOMEM,
+ * -EMFILE. */
 int pinfeed_open(struct pinfeed_job **job, const struct pinfeed_attach *attach);
 
 /* Detaches, unmaps and frees. Every batch of the job becomes invalid. NULL is fine. Returns NULL. */

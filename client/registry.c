@@ -11,7 +11,8 @@
  * of the process, so that calls in the child notice without asking the kernel for their pid each time. The
  * child keeps the parent's jobs in the list: that is how it knows their batches to be -ECHILD. Their sockets
  * are closed in it, or the daemon would believe in a job for as long as any of its children lives; so a
- * socket is made under the write lock, too, and there is none that fork does not know of. */
+ * socket is made under the write lock, too, and there is none that fork does not know of. The same goes for
+ * what a job has open while it starts a daemon. */
 
 #include "client/registry.h"
 
@@ -38,9 +39,11 @@ static void registry_in_parent(void) {
 static void registry_in_child(void) {
         registry_lock = (pthread_rwlock_t)PTHREAD_RWLOCK_INITIALIZER;
         registry_process++;
-        for (struct pinfeed_job *job = registry_first; job; job = job->next_living)
+        for (struct pinfeed_job *job = registry_first; job; job = job->next_living) {
                 if (job->current)
                         fd_closep(&job->current->socket);
+                starter_forget(&job->starter);
+        }
 }
 
 static void registry_prepare(void) {

@@ -45,14 +45,14 @@ static void document_freep(struct document **document) {
         document_free(*document);
 }
 
-int document_new(struct document **document, const char *file, struct fault *fault) {
+int document_new(struct document **document, const char *file, const char *text, struct fault *fault) {
         _cleanup_(document_freep) struct document *new = NULL;
         int r;
 
         new = calloc(1, sizeof(*new));
         if (!new || !(new->file = strdup(file)))
                 return fault_set(fault, -ENOMEM, "%s: out of memory", file);
-        r = yaml_compose(&new->yaml, file, fault);
+        r = yaml_compose(&new->yaml, file, text, fault);
         if (r < 0)
                 return r;
         new->composed = true;

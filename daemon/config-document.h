@@ -26,9 +26,9 @@ struct document_path {
         unsigned index;
 };
 
-/* Reads `file` and composes its one document. 0, or a negative errno and "FILE:LINE:COLUMN: ..." or "FILE:
- * ...". */
-int document_new(struct document **document, const char *file, struct fault *fault);
+/* Composes the one document of `file`: of what stands in it, or of `text` in its place if that is not NULL.
+ * 0, or a negative errno and "FILE:LINE:COLUMN: ..." or "FILE: ...". */
+int document_new(struct document **document, const char *file, const char *text, struct fault *fault);
 struct document *document_free(struct document *document);
 
 /* Never NULL. */

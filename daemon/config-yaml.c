@@ -25,7 +25,7 @@ enum {
         YAML_ANCHORS_MAX = 1000,  /* libyaml compares each with all before it */
 };
 
-/* The file as it was read. */
+/* The file as it was read, or what is said to stand in it. */
 struct input {
         const char *file;
         const char *text;
@@ -214,15 +214,16 @@ static int compose(yaml_document_t *yaml, const struct input *input, struct faul
         return r;
 }
 
-int yaml_compose(yaml_document_t *yaml, const char *file, struct fault *fault) {
-        _cleanup_(freep) char *text = NULL;
-        struct input input = {.file = file};
+int yaml_compose(yaml_document_t *yaml, const char *file, const char *text, struct fault *fault) {
+        _cleanup_(freep) char *contents = NULL;
+        struct input input = {.file = file, .text = text, .size = text ? strlen(text) : 0};
         int r;
 
-        r = read_file(file, &text, &input.size, fault);
+        r = text ? 0 : read_file(file, &contents, &input.size, fault);
         if (r < 0)
                 return r;
-        input.text = text;
+        if (!text)
+                input.text = contents;
         r = refuse_nul(&input, fault);
         if (!r)
                 r = bound(&input, fault);

@@ -8,6 +8,7 @@
 
 struct fault;
 
-/* Reads `file` and composes its one document, which has a root then. 0, or a negative errno with
- * "FILE:LINE:COLUMN: ..." or "FILE: ..." and nothing to delete. */
-int yaml_compose(yaml_document_t *yaml, const char *file, struct fault *fault);
+/* Composes the one document of `file`, which has a root then: of what stands in it, or of `text` in its place
+ * if that is not NULL. 0, or a negative errno with "FILE:LINE:COLUMN: ..." or "FILE: ..." and nothing to
+ * delete. */
+int yaml_compose(yaml_document_t *yaml, const char *file, const char *text, struct fault *fault);

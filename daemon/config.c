@@ -26,6 +26,7 @@
 #include "daemon/config-pipeline.h"
 
 #include <errno.h>
+#include <jansson.h>
 #include <string.h>
 
 static void document_freep(struct document **document) {
@@ -79,6 +80,9 @@ static int read_pipelines(struct config *config, struct document *document, cons
                 return document_fault(document, node, &path, fault, -EINVAL,
                                       "expected 1 to %d pipelines, got %zu", CONFIG_PIPELINES_MAX,
                                       document_size(node));
+        config->pipelines = calloc(document_size(node), sizeof(*config->pipelines));
+        if (!config->pipelines)
+                return -ENOMEM;
         for (size_t i = 0; document_pair(document, node, i, &name, &value); i++) {
                 struct document_path here = {&path, document_scalar(name), 0};
 
@@ -107,7 +111,25 @@ static char *directory_of(const char *file) {
         return strndup(file, slash == file ? 1 : (size_t)(slash - file));
 }
 
-static int read_top(struct config *config, struct document *document, struct fault *fault) {
+/* What a definition may not say: it stands beside others in a daemon whose keys these are. */
+static int refuse_daemons_keys(const struct mapping *top, struct fault *fault) {
+        static const char *const names[] = {"cpus", "nice", "idle"};
+
+        for (size_t i = 0; i < sizeof(names) / sizeof(*names); i++) {
+                struct document_path path = {NULL, names[i], 0};
+                const struct yaml_node_s *node = mapping_value(top, names[i]);
+
+                if (node)
+                        return document_fault(top->document, node, &path, fault, -EINVAL,
+                                              "is the daemon's and holds for all its pipelines; expected it "
+                                              "in pinfeedd's own --config, not in a definition");
+        }
+        return 0;
+}
+
+/* `daemon`: whose definition it is; NULL: it is a daemon's own. */
+static int read_top(struct config *config, struct document *document, const struct config *daemon,
+                    struct fault *fault) {
         _cleanup_(freep) char *directory = directory_of(config->file);
         struct mapping top;
         int r;
@@ -115,27 +137,35 @@ static int read_top(struct config *config, struct document *document, struct fau
         if (!directory)
                 return -ENOMEM;
         r = mapping_init(&top, document, NULL, document_root(document), config_keys, config_parts, fault);
+        if (!r && daemon)
+                r = refuse_daemons_keys(&top, fault);
         if (!r)
                 r = mapping_apply(&top, config, fault);
         if (!r)
                 r = read_cpus(config, &top, fault);
+        if (!r && daemon) {
+                config->cpus = daemon->cpus;
+                config->nice = daemon->nice;
+                config->idle = daemon->idle;
+        }
         if (!r)
                 r = read_pipelines(config, document, mapping_value(&top, "pipelines"), directory, fault);
         return r;
 }
 
-int config_load(struct config **config, const char *file, struct fault *fault) {
+static int read_document(struct config **config, const char *file, const char *text,
+                         const struct config *daemon, struct fault *fault) {
         _cleanup_(document_freep) struct document *document = NULL;
         _cleanup_(config_freep) struct config *new = NULL;
         int r;
 
-        r = document_new(&document, file, fault);
+        r = document_new(&document, file, text, fault);
         if (r < 0)
                 return r;
         new = calloc(1, sizeof(*new));
         if (!new || !(new->file = strdup(file)))
                 return fault_set(fault, -ENOMEM, "%s: out of memory", file);
-        r = read_top(new, document, fault);
+        r = read_top(new, document, daemon, fault);
         if (r == -ENOMEM)
                 return fault_set(fault, r, "%s: out of memory", file);
         if (r < 0)
@@ -145,11 +175,33 @@ int config_load(struct config **config, const char *file, struct fault *fault) {
         return 0;
 }
 
+int config_load(struct config **config, const char *file, struct fault *fault) {
+        return read_document(config, file, NULL, NULL, fault);
+}
+
+int config_define(struct config **config, const char *file, const char *text, const struct config *daemon,
+                  struct fault *fault) {
+        return read_document(config, file, text, daemon, fault);
+}
+
+int config_new(struct config **config, struct fault *fault) {
+        struct config *new = calloc(1, sizeof(*new));
+
+        if (!new || !(new->file = strdup("no configuration file"))) {
+                free(new);
+                return fault_set(fault, -ENOMEM, "out of memory");
+        }
+        keys_init(config_keys, new);
+        *config = new;
+        return 0;
+}
+
 struct config *config_free(struct config *config) {
         if (!config)
                 return NULL;
         for (uint32_t i = 0; i < config->n_pipelines; i++)
                 config_pipeline_deinit(&config->pipelines[i]);
+        free(config->pipelines);
         free(config->file);
         free(config);
         return NULL;
@@ -160,4 +212,27 @@ const struct config_pipeline *config_find(const struct config *config, const cha
                 if (!strcmp(config->pipelines[i].name, name))
                         return &config->pipelines[i];
         return NULL;
+}
+
+/* Key by key, in the form in which each is said. */
+static bool has_same_keys(const struct config_pipeline *a, const struct config_pipeline *b) {
+        bool same = true;
+
+        for (const struct key *key = config_pipeline_keys; same && key->name; key++) {
+                json_t *left = keys_get(key, a), *right = keys_get(key, b);
+
+                same = left && right && json_equal(left, right);
+                json_decref(left);
+                json_decref(right);
+        }
+        return same;
+}
+
+bool config_is_same(const struct config_pipeline *a, const struct config_pipeline *b) {
+        json_t *left = recipe_to_json(&a->recipe), *right = recipe_to_json(&b->recipe);
+        bool same = left && right && json_equal(left, right) && has_same_keys(a, b);
+
+        json_decref(left);
+        json_decref(right);
+        return same;
 }

@@ -86,7 +86,7 @@ struct config {
         int64_t nice;
         double idle; /* of pipelines that do not say theirs */
         uint32_t n_pipelines;
-        struct config_pipeline pipelines[CONFIG_PIPELINES_MAX];
+        struct config_pipeline *pipelines;
 };
 
 /* Reads and checks `file`. 0 and *config, or a negative errno and "FILE:LINE:COLUMN: KEY: expected ..., got
@@ -94,9 +94,22 @@ struct config {
  * recipe_check, too few samples where the source says its number, sizes that overflow, slots and ring that
  * contradict, a ring below CONFIG_SLOTS_LEAST slots. Opens nothing but `file`. */
 int config_load(struct config **config, const char *file, struct fault *fault);
+
+/* The configuration of a daemon that was given none: no pipeline, every other key as if it was not said. 0 or
+ * -ENOMEM. */
+int config_new(struct config **config, struct fault *fault);
+
+/* Checks `text`, the `pipelines:` of a client, as if it stood in `file`: an absolute path that errors name
+ * and relative paths start from; it is not opened. What only a daemon can say is refused by name, and taken
+ * from `daemon`. Else as config_load. */
+int config_define(struct config **config, const char *file, const char *text, const struct config *daemon,
+                  struct fault *fault);
 struct config *config_free(struct config *config);
 
 /* "short", "drop", "pad"; not DEFAULT */
 const char *config_last_batch_name(enum last_batch last_batch);
 
 const struct config_pipeline *config_find(const struct config *config, const char *name);
+
+/* Whether two pipelines are the same but for their names and places: every key and the whole recipe. */
+bool config_is_same(const struct config_pipeline *a, const struct config_pipeline *b);

@@ -126,14 +126,6 @@ static void run_status(struct client *client, const json_t *arguments) {
         reply(client, status_make(client->control->daemon));
 }
 
-static struct pipeline *find_pipeline(const struct daemon *daemon, const char *name) {
-        for (uint32_t i = 0; i < daemon->n_pipelines; i++) {
-                if (strcmp(daemon->pipelines[i]->config->name, name) == 0)
-                        return daemon->pipelines[i];
-        }
-        return NULL;
-}
-
 /* "auto", which is 0, or a number. False: neither. */
 static bool read_workers(const json_t *value, uint32_t *workers) {
         const char *word = json_string_value(value);
@@ -147,7 +139,7 @@ static bool read_workers(const json_t *value, uint32_t *workers) {
 
 static void run_set(struct client *client, const json_t *arguments) {
         const char *name = json_string_value(json_object_get(arguments, "pipeline"));
-        struct pipeline *pipeline = name ? find_pipeline(client->control->daemon, name) : NULL;
+        struct pipeline *pipeline = name ? daemon_find_pipeline(client->control->daemon, name) : NULL;
         uint32_t workers;
 
         if (!name)
@@ -190,7 +182,7 @@ static void run_verify(struct client *client, const json_t *arguments) {
         static const struct verify_events events = {.can_tell = can_tell, .tell = tell, .end = end};
         const char *name = json_string_value(json_object_get(arguments, "pipeline"));
         struct daemon *daemon = client->control->daemon;
-        struct pipeline *pipeline = name ? find_pipeline(daemon, name) : NULL;
+        struct pipeline *pipeline = name ? daemon_find_pipeline(daemon, name) : NULL;
         struct fault fault;
 
         if (!name)

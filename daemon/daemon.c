@@ -9,8 +9,9 @@
  * and one line. Status is answered from the moment the sockets exist.
  *
  * End: SIGTERM or SIGINT closes the sockets and every job and ends the workers; when the last one is gone the
- * loop runs dry. A second signal changes nothing (workers get SIGKILL after a second anyway), so both are
- * caught up to the end: otherwise it would kill the daemon before it has removed its sockets. */
+ * loop runs dry. So does a private daemon that nobody has needed for a while: linger.c. A second signal
+ * changes nothing (workers get SIGKILL after a second anyway), so both are caught up to the end: otherwise it
+ * would kill the daemon before it has removed its sockets. */
 
 #include "daemon/daemon.h"
 
@@ -21,6 +22,7 @@
 #include "base/program.h"
 #include "base/seqpacket.h"
 #include "daemon/control.h"
+#include "daemon/definition.h"
 #include "daemon/job.h"
 #include "daemon/listener.h"
 #include "daemon/log.h"
@@ -52,23 +54,55 @@ static void refuse_unknown(const struct daemon *daemon, struct job *job) {
                 size_t n = strlen(names);
 
                 snprintf(names + n, sizeof(names) - n, "%s%s", i > 0 ? ", " : "",
-                         daemon->pipelines[i]->config->name);
+                         daemon->pipelines[i]->label);
         }
-        fault_set(&fault, -ENOENT, "no pipeline \"%s\"; there are: %s (%s)", job->attach.pipeline, names,
-                  daemon->config->file);
+        if (daemon->n_pipelines == 0)
+                fault_set(&fault, -ENOENT,
+                          "no pipeline \"%s\": this daemon has no configuration, and none was defined yet",
+                          job->attach.pipeline);
+        else
+                fault_set(&fault, -ENOENT, "no pipeline \"%s\"; there are: %s (%s)", job->attach.pipeline,
+                          names, daemon->config->file);
         job_refuse(job, -ENOENT, fault.text);
+}
+
+struct pipeline *daemon_find_pipeline(const struct daemon *daemon, const char *name) {
+        struct pipeline *newest = NULL, *labelled = NULL;
+
+        for (uint32_t i = 0; i < daemon->n_pipelines; i++) {
+                struct pipeline *pipeline = daemon->pipelines[i];
+
+                if (strcmp(pipeline->label, name) == 0)
+                        labelled = pipeline;
+                if (strcmp(pipeline->config->name, name) != 0)
+                        continue;
+                if (!pipeline->definition)
+                        return pipeline;
+                if (!newest || pipeline->asked > newest->asked)
+                        newest = pipeline;
+        }
+        return newest ? newest : labelled;
 }
 
 static void on_attach(void *context, struct job *job) {
         struct daemon *daemon = context;
+        struct pipeline *pipeline;
+        struct fault fault;
+        int r;
 
-        for (uint32_t i = 0; i < daemon->n_pipelines; i++) {
-                if (strcmp(daemon->pipelines[i]->config->name, job->attach.pipeline) == 0) {
-                        pipeline_attach(daemon->pipelines[i], job);
-                        return;
-                }
+        if (!job->definition.file) {
+                pipeline = daemon_find_pipeline(daemon, job->attach.pipeline);
+                if (pipeline)
+                        pipeline_attach(pipeline, job);
+                else
+                        refuse_unknown(daemon, job);
+                return;
         }
-        refuse_unknown(daemon, job);
+        r = definition_take(daemon, job, &pipeline, &fault);
+        if (r < 0)
+                job_refuse(job, r, fault.text);
+        else
+                pipeline_attach(pipeline, job);
 }
 
 static int on_release(void *context, struct job *job, const uint64_t *numbers, uint32_t n_numbers) {
@@ -80,6 +114,9 @@ static void on_seek(void *context, struct job *job) {
 }
 
 static void on_closed(void *context, struct job *job) {
+        struct daemon *daemon = context;
+
+        linger_note(&daemon->linger);
         if (job->owner)
                 pipeline_detach(job->owner, job);
 }
@@ -152,6 +189,7 @@ static void daemon_stop(struct daemon *daemon, const char *reason) {
                 log_line(LOG_INFO, "%s: stopping", reason);
         uv_close((uv_handle_t *)&daemon->job_pause, NULL);
         uv_close((uv_handle_t *)&daemon->observing, NULL);
+        linger_stop(&daemon->linger);
         if (daemon->job_socket >= 0)
                 uv_close((uv_handle_t *)&daemon->job_poll, NULL);
         daemon->control = control_free(daemon->control);
@@ -170,6 +208,37 @@ static void on_signal(uv_signal_t *signal, int number) {
                 return;
         daemon->exit_status = number == SIGINT ? 130 : 0;
         daemon_stop(daemon, number == SIGINT ? "SIGINT" : "SIGTERM");
+}
+
+/* A verification is somebody's who waits for it, too. Whoever has connected and not been seen yet is let in
+ * first. */
+static bool is_needed(void *data) {
+        struct daemon *daemon = data;
+
+        if (!uv_is_active((uv_handle_t *)&daemon->job_pause))
+                on_connection(&daemon->job_poll, 0, UV_READABLE);
+        return !list_is_empty(&daemon->jobs) || daemon->verify.state != VERIFY_IDLE;
+}
+
+static void on_lingered(void *data) {
+        struct daemon *daemon = data;
+        char reason[64];
+
+        snprintf(reason, sizeof(reason), "no job for %" PRIu64 " s", daemon->options.linger_s);
+        daemon_stop(daemon, reason);
+}
+
+/* Whoever starts a private daemon in passing gives it the processors of a shell or a batch job's step, which
+ * may be few. */
+static void warn_about_cpus(const struct daemon *daemon) {
+        long there = sysconf(_SC_NPROCESSORS_ONLN);
+
+        if (daemon->config->cpus == 0 && there > (long)daemon->budget.places)
+                log_line(LOG_WARNING,
+                         "only %u of the machine's %ld processors may be used, as affinity and cgroup of the "
+                         "process that started this daemon say; start it where there are more ('pinfeedctl "
+                         "run'), or use the machine's service",
+                         daemon->budget.places, there);
 }
 
 static void say_ready(const struct daemon *daemon) {
@@ -300,14 +369,15 @@ static void raise_descriptor_limit(void) {
 }
 
 static int daemon_init(struct daemon *daemon, struct config *config, const char *directory,
-                       struct fault *fault) {
+                       const struct daemon_options *options, struct fault *fault) {
         int r;
 
         *daemon = (struct daemon){.config = config,
                                   .lock = -1,
                                   .job_socket = -1,
                                   .verify = VERIFY_NONE,
-                                  .started_ns = clock_ns()};
+                                  .started_ns = clock_ns(),
+                                  .options = *options};
         snprintf(daemon->directory, sizeof(daemon->directory), "%s", directory);
         list_init(&daemon->jobs);
         quota_init(&daemon->quota);
@@ -319,7 +389,9 @@ static int daemon_init(struct daemon *daemon, struct config *config, const char 
         if (r < 0)
                 return r;
         daemon->lock = listener_lock(directory, fault);
-        return daemon->lock < 0 ? daemon->lock : 0;
+        if (daemon->lock < 0)
+                return daemon->lock;
+        return options->log ? log_to_file(options->log, fault) : 0; /* not before the lock: it is another's */
 }
 
 static void daemon_deinit(struct daemon *daemon) {
@@ -332,8 +404,18 @@ static void daemon_deinit(struct daemon *daemon) {
         config_free(daemon->config);
 }
 
-/* With a loop, a lock and a directory of its own. */
-static void serve(struct daemon *daemon, struct fault *fault) {
+static void begin(struct daemon *daemon) {
+        background_tell(&daemon->options.background, 0, NULL);
+        if (daemon->options.is_private) {
+                warn_about_cpus(daemon);
+                linger_start(&daemon->linger, &daemon->loop, daemon->options.linger_s, is_needed, on_lingered,
+                             daemon);
+        }
+        start_pipelines(daemon);
+}
+
+/* With a loop, a lock and a directory of its own. 0, or a negative errno: it could not begin. */
+static int serve(struct daemon *daemon, struct fault *fault) {
         int r;
 
         raise_descriptor_limit();
@@ -349,33 +431,30 @@ static void serve(struct daemon *daemon, struct fault *fault) {
                 r = bind_sockets(daemon, fault);
         if (r < 0) {
                 log_line(LOG_ERROR, "%s", fault->text);
-                daemon->exit_status = 1;
                 daemon_stop(daemon, NULL);
         } else {
-                start_pipelines(daemon);
+                begin(daemon);
         }
         uv_run(&daemon->loop, UV_RUN_DEFAULT);
         unwatch_signals(daemon);
+        return r < 0 ? r : 0;
 }
 
-int daemon_run(struct config *config, const char *directory) {
+int daemon_run(struct config *config, const char *directory, const struct daemon_options *options) {
         struct daemon daemon;
         struct fault fault;
-        int r = daemon_init(&daemon, config, directory, &fault);
+        int r = daemon_init(&daemon, config, directory, options, &fault);
 
+        if (r >= 0 && (r = uv_loop_init(&daemon.loop)) < 0)
+                fault_set(&fault, r, "no event loop: %s", uv_strerror(r));
         if (r < 0) {
                 log_line(LOG_ERROR, "%s", fault.text);
-                daemon_deinit(&daemon);
-                return 1;
+        } else {
+                r = serve(&daemon, &fault);
+                uv_loop_close(&daemon.loop);
         }
-        r = uv_loop_init(&daemon.loop);
-        if (r < 0) {
-                log_line(LOG_ERROR, "no event loop: %s", uv_strerror(r));
-                daemon_deinit(&daemon);
-                return 1;
-        }
-        serve(&daemon, &fault);
-        uv_loop_close(&daemon.loop);
         daemon_deinit(&daemon);
-        return daemon.exit_status;
+        if (r < 0) /* not before the directory is free: whoever is told may try again at once */
+                background_tell(&daemon.options.background, r, &fault);
+        return r < 0 ? 1 : daemon.exit_status;
 }

@@ -5,8 +5,10 @@
 /* The daemon as a whole: one loop, its sockets, pipelines and jobs. */
 
 #include "base/list.h"
+#include "daemon/background.h"
 #include "daemon/budget.h"
 #include "daemon/config.h"
+#include "daemon/linger.h"
 #include "daemon/pipeline.h"
 #include "daemon/quota.h"
 #include "daemon/verify.h"
@@ -19,6 +21,14 @@
 
 struct control;
 struct fault;
+
+/* How it runs, beside what its configuration says. */
+struct daemon_options {
+        bool is_private;   /* takes definitions of pipelines from its own user, and ends when it is alone */
+        uint64_t linger_s; /* of a private one */
+        const char *log;   /* file for standard output and error; NULL: they stay */
+        struct background background;
+};
 
 struct daemon {
         uv_loop_t loop;
@@ -46,8 +56,16 @@ struct daemon {
         uint64_t unlogged;   /* refused since without a line of its own */
         bool stopping;
         int exit_status;
+        struct daemon_options options;
+        struct lingering linger; /* of a private one */
+        uint64_t definitions;    /* that were asked for so far */
 };
 
-/* Runs until a signal ends it. `config` is taken over. Returns the exit status: 0 after SIGTERM, 130 after
- * SIGINT, 1 when it could not start (the reason is logged). */
-int daemon_run(struct config *config, const char *directory);
+/* The pipeline of that name, or NULL: the configuration's, else the one that was defined last; those before
+ * it are found by their labels (NAME#2). */
+struct pipeline *daemon_find_pipeline(const struct daemon *daemon, const char *name);
+
+/* Runs until a signal ends it, or, if it is private, until nobody needs it. `config` is taken over. Returns
+ * the exit status: 0 after SIGTERM or when nobody needs it, 130 after SIGINT, 1 when it could not start (the
+ * reason is logged, and told to the process that waits). */
+int daemon_run(struct config *config, const char *directory, const struct daemon_options *options);

@@ -4,7 +4,8 @@
 /* Sessions.
  *
  *     connect --> QUEUED --> NEW --HELLO--> GREETED --ATTACH--> ATTACHING --> ATTACHED --> CLOSED (from
- *                                                                                         every state)
+ *                                             | ^                                           every state)
+ *                                             DEFINE
  *
  * QUEUED only if its uid connects more often than daemon/quota.h allows: such a connection is not read until
  * it is its turn, but that it is gone is noticed. From NEW on it has JOB_SILENCE_MS until ATTACH.
@@ -55,6 +56,12 @@ const char *job_state_name(enum job_state state) {
         return names[state];
 }
 
+static void forget_definition(struct job *job) {
+        free(job->definition.file);
+        free(job->definition.text);
+        job->definition = (struct job_definition){};
+}
+
 static void on_closed(uv_handle_t *handle) {
         struct job *job = handle->data;
 
@@ -62,6 +69,7 @@ static void on_closed(uv_handle_t *handle) {
                 return;
         fd_closep(&job->pidfd);
         fd_closep(&job->socket); /* last: the peer sees it, and may count what is left */
+        forget_definition(job);
         free(job->outbox);
         free(job->segments);
         free(job);
@@ -298,6 +306,33 @@ static void take_attach(struct job *job, const struct message_attach *attach) {
                        strlen(attach->fingerprint));
 }
 
+/* Kept until ATTACH says which of its pipelines is meant. Whether this daemon takes any is said then, too. */
+static void on_define(struct job *job, const struct message_define *define) {
+        struct job_definition *definition = &job->definition;
+        size_t length = strlen(define->text);
+        char *text;
+
+        if (!*define->file != (definition->file != NULL)) {
+                job_close(job, "it named the file of its definition twice, or not at all");
+                return;
+        }
+        if (definition->length + length > MESSAGE_DEFINITION_MAX) {
+                job_close(job, "its definition is too long");
+                return;
+        }
+        text = realloc(definition->text, definition->length + length + 1);
+        if (text)
+                definition->text = text;
+        if (!definition->file)
+                definition->file = strdup(define->file);
+        if (!text || !definition->file) {
+                job_refuse(job, -ENOMEM, "pinfeedd has no memory for the definition of a pipeline");
+                return;
+        }
+        memcpy(text + definition->length, define->text, length + 1);
+        definition->length += length;
+}
+
 static void on_message(struct job *job, const struct message *message) {
         if (message->type == MESSAGE_HELLO && job->state == JOB_NEW) {
                 on_hello(job, &message->hello);
@@ -306,6 +341,9 @@ static void on_message(struct job *job, const struct message *message) {
                 job->state = JOB_ATTACHING;
                 uv_timer_stop(&job->timer);
                 job->events->attach(job->context, job);
+                forget_definition(job);
+        } else if (message->type == MESSAGE_DEFINE && job->state == JOB_GREETED) {
+                on_define(job, &message->define);
         } else if (message->type == MESSAGE_RELEASE && job->state == JOB_ATTACHED) {
                 on_release(job, &message->release);
         } else if (message->type == MESSAGE_SEEK && job->state == JOB_ATTACHED) {

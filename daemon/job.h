@@ -17,6 +17,13 @@ struct fault;
 struct job;
 struct quota;
 
+/* What a job has defined, as it came. */
+struct job_definition {
+        char *file; /* NULL: nothing has come */
+        char *text;
+        size_t length;
+};
+
 enum {
         JOB_SILENCE_MS = 10000,    /* until ATTACH; libpinfeed sends it with its first record */
         JOB_SECOND_LOOK_MS = 1000, /* a limit fires only when two looks so far apart saw it exceeded */
@@ -73,6 +80,7 @@ struct job {
         struct message_attach attach; /* as it came; world_size and max_held are never 0, and its pipeline has
                                          filled in what was left to it: batch_size, last_batch */
         uint64_t seed;                /* of its stream */
+        struct job_definition definition; /* until it has been asked for */
         uint64_t connected_ns;
         struct recent recent; /* see observe.c */
         /* Batches that are leased but not yet written to the socket: circular, sized at attach for all that

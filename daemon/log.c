@@ -5,19 +5,55 @@
  * warnings say so; everything else begins with the program's name alone. A full or closed standard error
  * loses lines, never the daemon: it is asked first whether it takes a line, since a pipe that nobody reads
  * would block the write for ever. (O_NONBLOCK would do it for everybody who shares the descriptor, a
- * terminal's shell among them.) */
+ * terminal's shell among them.)
+ *
+ * A file is written at its end whoever else writes to it. It is emptied at a start and never while it is in
+ * use: a daemon that starts is the only one of its directory, and what it may have to say in its life is
+ * bounded by what happens to it. */
 
 #include "daemon/log.h"
 
+#include "base/cleanup.h"
+#include "base/fault.h"
+
+#include <errno.h>
+#include <fcntl.h>
 #include <poll.h>
 #include <stdarg.h>
 #include <stdbool.h>
 #include <stdio.h>
+#include <string.h>
+#include <sys/stat.h>
 #include <unistd.h>
 
 enum {
         LOG_LINE_MAX = 2048,
+        LOG_FILE_MAX = 1 << 20, /* bytes with which a file is emptied at a start */
 };
+
+/* O_NONBLOCK: a pipe that nobody reads is refused, and does not hold the daemon up. */
+static int open_file(const char *path) {
+        _cleanup_(fd_closep) int fd = open(
+                path, O_WRONLY | O_CREAT | O_APPEND | O_NOFOLLOW | O_NOCTTY | O_NONBLOCK | O_CLOEXEC, 0600);
+        struct stat status;
+
+        if (fd < 0 || fstat(fd, &status) < 0)
+                return -errno;
+        if (S_ISREG(status.st_mode) && status.st_size > LOG_FILE_MAX && ftruncate(fd, 0) < 0)
+                return -errno;
+        return fd_take(&fd);
+}
+
+int log_to_file(const char *path, struct fault *fault) {
+        _cleanup_(fd_closep) int fd = open_file(path);
+
+        if (fd < 0)
+                return fault_set(fault, fd, "cannot write the log %s: %s; choose another with --log", path,
+                                 strerror(-fd));
+        if (dup2(fd, STDOUT_FILENO) < 0 || dup2(fd, STDERR_FILENO) < 0)
+                return fault_set(fault, -errno, "cannot write the log %s: %s", path, strerror(errno));
+        return 0;
+}
 
 /* Room for a page, at least: a line fits. */
 static bool takes_a_line(int fd) {

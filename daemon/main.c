@@ -3,26 +3,40 @@
 
 /* pinfeedd's command line. */
 
+#include "base/cleanup.h"
 #include "base/fault.h"
+#include "base/number.h"
+#include "daemon/background.h"
 #include "daemon/check.h"
 #include "daemon/config.h"
 #include "daemon/daemon.h"
+#include "daemon/linger.h"
 #include "daemon/log.h"
 #include "proto/runtime.h"
 
+#include <errno.h>
 #include <getopt.h>
 #include <stdbool.h>
+#include <stdint.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
+#include <unistd.h>
 
 static const char usage[] =
         "Usage: pinfeedd --config FILE [OPTION]...\n"
+        "       pinfeedd --private [OPTION]...\n"
         "Loads training data once per machine and feeds it to every training job there.\n"
         "\n"
         "  -c, --config FILE       what to serve, see pinfeed.yaml(5)\n"
         "  -d, --runtime-dir DIR   where the sockets go (default: $PINFEED_RUNTIME_DIR,\n"
         "                          $XDG_RUNTIME_DIR/pinfeed or /tmp/pinfeed-UID)\n"
+        "      --private           take pipelines that jobs of this user define, and end some time\n"
+        "                          after the last job has left\n"
+        "      --linger SECONDS    that time, 1 to 31536000 (default: 60)\n"
+        "      --background        return once jobs can connect, and print DIR\n"
+        "      --log FILE          where its lines go (default: standard error; with --background\n"
+        "                          DIR/pinfeedd.log)\n"
         "      --check             say what FILE would take, try the sources, start nothing\n"
         "      --help-config       print every key of FILE\n"
         "      --version\n"
@@ -33,35 +47,82 @@ static const char usage[] =
 struct options {
         const char *config;
         const char *directory;
+        const char *log;
+        uint64_t linger_s; /* 0: not given */
         bool check;
+        bool is_private;
+        bool background;
 };
 
 enum {
-        OPTION_CHECK = 256,
+        OPTION_BACKGROUND = 256,
+        OPTION_CHECK,
         OPTION_HELP_CONFIG,
+        OPTION_LINGER,
+        OPTION_LOG,
+        OPTION_PRIVATE,
         OPTION_VERSION,
 };
+
+static int refuse(const char *text) {
+        fprintf(stderr, "pinfeedd: %s\n", text);
+        return 2;
+}
+
+/* -1: they go together; else the exit status. */
+static int check_options(const struct options *options) {
+        if (!options->config && (!options->is_private || options->check))
+                return refuse("no configuration given; try --config FILE");
+        if (options->linger_s > 0 && !options->is_private)
+                return refuse("--linger is for a daemon with --private");
+        return -1;
+}
+
+/* Options that have a value. -1: go on; else the exit status. */
+static int take_value(struct options *options, int option, const char *value) {
+        if (option == 'c') {
+                options->config = value;
+        } else if (option == 'd') {
+                options->directory = value;
+        } else if (option == OPTION_LOG) {
+                options->log = value;
+        } else if (number_parse_u64(value, &options->linger_s) < 0 || options->linger_s < 1 ||
+                   options->linger_s > LINGER_MAX_S) {
+                fprintf(stderr, "pinfeedd: --linger: expected a whole number from 1 to %d, got \"%s\"\n",
+                        LINGER_MAX_S, value);
+                return 2;
+        }
+        return -1;
+}
 
 /* -1: go on; else the exit status. */
 static int parse_options(int argc, char **argv, struct options *options) {
         static const struct option table[] = {
                 {"config", required_argument, NULL, 'c'},
                 {"runtime-dir", required_argument, NULL, 'd'},
+                {"background", no_argument, NULL, OPTION_BACKGROUND},
                 {"check", no_argument, NULL, OPTION_CHECK},
                 {"help-config", no_argument, NULL, OPTION_HELP_CONFIG},
+                {"linger", required_argument, NULL, OPTION_LINGER},
+                {"log", required_argument, NULL, OPTION_LOG},
+                {"private", no_argument, NULL, OPTION_PRIVATE},
                 {"version", no_argument, NULL, OPTION_VERSION},
                 {"help", no_argument, NULL, 'h'},
                 {},
         };
-        int option;
+        int option, r;
 
         while ((option = getopt_long(argc, argv, "c:d:h", table, NULL)) != -1) {
-                if (option == 'c') {
-                        options->config = optarg;
-                } else if (option == 'd') {
-                        options->directory = optarg;
+                if (optarg) {
+                        r = take_value(options, option, optarg);
+                        if (r >= 0)
+                                return r;
+                } else if (option == OPTION_BACKGROUND) {
+                        options->background = true;
                 } else if (option == OPTION_CHECK) {
                         options->check = true;
+                } else if (option == OPTION_PRIVATE) {
+                        options->is_private = true;
                 } else if (option == OPTION_HELP_CONFIG) {
                         check_print_keys(stdout);
                         return 0;
@@ -72,19 +133,14 @@ static int parse_options(int argc, char **argv, struct options *options) {
                         fputs(usage, stdout);
                         return 0;
                 } else {
-                        fputs("pinfeedd: try --help\n", stderr);
-                        return 2;
+                        return refuse("try --help");
                 }
         }
         if (optind < argc) {
                 fprintf(stderr, "pinfeedd: unexpected argument \"%s\"; try --help\n", argv[optind]);
                 return 2;
         }
-        if (!options->config) {
-                fputs("pinfeedd: no configuration given; try --config FILE\n", stderr);
-                return 2;
-        }
-        return -1;
+        return check_options(options);
 }
 
 static int fail(const struct fault *fault) {
@@ -92,26 +148,90 @@ static int fail(const struct fault *fault) {
         return 1;
 }
 
-int main(int argc, char **argv) {
+static int fail_without_memory(void) {
+        log_line(LOG_ERROR, "out of memory");
+        return 1;
+}
+
+/* The daemon in this process, or in one of its own. `config` is taken over. */
+static int serve(struct config *config, const char *directory, const struct options *options) {
+        _cleanup_(freep) char *log = NULL;
+        struct daemon_options how = {.is_private = options->is_private,
+                                     .linger_s = options->linger_s ? options->linger_s : LINGER_DEFAULT_S,
+                                     .background = BACKGROUND_NONE};
+        int r = 0;
+
+        if (options->log)
+                log = background_absolute(options->log);
+        else if (options->background)
+                r = asprintf(&log, "%s/" RUNTIME_LOG, directory);
+        if (r < 0 || (options->log && !log)) {
+                config_free(config);
+                return fail_without_memory();
+        }
+        how.log = log;
+        if (options->background && (r = background_start(&how.background, directory)) >= 0) {
+                config_free(config);
+                return r;
+        }
+        return daemon_run(config, directory, &how);
+}
+
+/* Where the sockets go; in full for a daemon that will not stay in this directory. */
+static int find_directory(char directory[RUNTIME_PATH_MAX + 1], const struct options *options,
+                          struct fault *fault) {
+        _cleanup_(freep) char *absolute = NULL;
+        int r = runtime_find_directory(directory, options->directory, RUNTIME_DAEMON, fault);
+
+        if (r < 0 || !options->background)
+                return r;
+        absolute = background_absolute(directory);
+        if (!absolute)
+                return fault_set(fault, -ENOMEM, "out of memory");
+        return runtime_find_directory(directory, absolute, RUNTIME_DAEMON, fault);
+}
+
+/* What to serve. Relative paths in it start where it is, which has to mean the same everywhere. */
+static int load(struct config **config, const struct options *options, struct fault *fault) {
+        _cleanup_(freep) char *absolute = NULL;
+
+        if (!options->config)
+                return config_new(config, fault);
+        if (!options->background)
+                return config_load(config, options->config, fault);
+        absolute = background_absolute(options->config);
+        if (!absolute)
+                return fault_set(fault, -ENOMEM, "out of memory");
+        return config_load(config, absolute, fault);
+}
+
+static int run(const struct options *options) {
         char directory[RUNTIME_PATH_MAX + 1];
-        struct options options = {};
         struct config *config;
         struct fault fault;
         int r;
 
-        r = parse_options(argc, argv, &options);
-        if (r >= 0)
-                return r;
-        if (config_load(&config, options.config, &fault) < 0)
+        if (load(&config, options, &fault) < 0)
                 return fail(&fault);
-        if (options.check) {
+        if (options->check) {
                 r = check_print(config, stdout, &fault);
                 config_free(config);
                 return r < 0 ? fail(&fault) : 0;
         }
-        if (runtime_find_directory(directory, options.directory, false, &fault) < 0) {
+        if (find_directory(directory, options, &fault) < 0) {
                 config_free(config);
                 return fail(&fault);
         }
-        return daemon_run(config, directory);
+        return serve(config, directory, options);
+}
+
+int main(int argc, char **argv) {
+        struct options options = {};
+        int r = parse_options(argc, argv, &options);
+
+        if (r >= 0)
+                return r;
+        if (options.background)
+                closefrom(STDERR_FILENO + 1); /* whatever whoever started this had open */
+        return run(&options);
 }

@@ -257,6 +257,7 @@ static void welcome(struct pipeline *pipeline, struct job *job, const struct sch
         attached->map = MESSAGE_MAP_READ_ONLY;
         attached->lookahead = entry->lookahead;
         snprintf(attached->fingerprint, sizeof(attached->fingerprint), "%s", pipeline->fingerprint);
+        snprintf(attached->pipeline, sizeof(attached->pipeline), "%s", pipeline->config->name);
         attached->slots = pipeline->ring.slots;
         describe_schema(&pipeline->config->schema, attached);
         describe_sharing(pipeline, job, attached->sharing, sizeof(attached->sharing));

@@ -249,7 +249,8 @@ void pipeline_announce(struct pipeline *pipeline, int error) {
         if (pipeline->announced || pipeline->config->reserve != CONFIG_RESERVE_START)
                 return;
         pipeline->announced = true;
-        pipeline->events->reserved(pipeline->context, pipeline, error);
+        if (pipeline->events->reserved)
+                pipeline->events->reserved(pipeline->context, pipeline, error);
 }
 
 static void on_reserving(uv_idle_t *idle) {
@@ -407,6 +408,21 @@ static void clear(struct pipeline *pipeline) {
         pipeline->verdicts = verdicts_free(pipeline->verdicts);
 }
 
+static void on_all_closed(uv_handle_t *handle) {
+        struct pipeline *pipeline = handle->data;
+
+        if (pipeline->events->gone)
+                pipeline->events->gone(pipeline->context, pipeline);
+}
+
+/* Handles that are closed in one turn are called back in any order, but all of them before one that is closed
+ * by a call-back. */
+static void on_most_closed(uv_handle_t *handle) {
+        struct pipeline *pipeline = handle->data;
+
+        uv_close((uv_handle_t *)&pipeline->resting, on_all_closed);
+}
+
 static void on_stopped(void *context) {
         struct pipeline *pipeline = context;
 
@@ -414,15 +430,16 @@ static void on_stopped(void *context) {
         clear(pipeline);
         if (pipeline->state != PIPELINE_STOPPING) {
                 pipeline_start_anew(pipeline);
+                if (list_is_empty(&pipeline->jobs) && pipeline->events->rested)
+                        pipeline->events->rested(pipeline->context, pipeline);
                 return;
         }
         pool_deinit(&pipeline->pool);
-        uv_close((uv_handle_t *)&pipeline->reserving, NULL);
+        uv_close((uv_handle_t *)&pipeline->reserving, on_most_closed);
         uv_close((uv_handle_t *)&pipeline->growing, NULL);
         uv_close((uv_handle_t *)&pipeline->reporting, NULL);
         uv_close((uv_handle_t *)&pipeline->lagging, NULL);
         uv_close((uv_handle_t *)&pipeline->restart, NULL);
-        uv_close((uv_handle_t *)&pipeline->resting, NULL);
 }
 
 void pipeline_stop(struct pipeline *pipeline) {
@@ -468,6 +485,7 @@ int pipeline_new(struct pipeline **pipelinep, uv_loop_t *loop, const struct conf
                                       .context = context,
                                       .ring = RING_INIT,
                                       .index_fd = -1};
+        snprintf(pipeline->label, sizeof(pipeline->label), "%s", config->name);
         pipeline->suspects = calloc(1, sizeof(*pipeline->suspects));
         if (!pipeline->suspects) {
                 free(pipeline);
@@ -496,6 +514,7 @@ struct pipeline *pipeline_free(struct pipeline *pipeline) {
         budget_leave(&pipeline->member);
         clear(pipeline);
         free(pipeline->suspects);
+        config_free(pipeline->definition);
         free(pipeline);
         return NULL;
 }

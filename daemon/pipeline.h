@@ -39,10 +39,18 @@ enum pipeline_state {
 #undef S
 };
 
+enum {
+        PIPELINE_LABEL_MAX = MESSAGE_NAME_MAX + 12,
+};
+
 struct pipeline_events {
         /* reserve: start only: the ring's memory is there, or the pipeline has failed before it was. Called
-         * once. */
+         * once. May be NULL. */
         void (*reserved)(void *context, struct pipeline *pipeline, int error);
+        /* It has neither ring nor workers any more, and nobody who waits for them. May be NULL. */
+        void (*rested)(void *context, struct pipeline *pipeline);
+        /* After pipeline_stop: its last handle is closed, it may be freed. May be NULL. */
+        void (*gone)(void *context, struct pipeline *pipeline);
 };
 
 struct pipeline {
@@ -95,6 +103,11 @@ struct pipeline {
         uint32_t awaited;     /* slots that jobs which come or go elsewhere wait for; others give them back */
         bool stepping;        /* pipeline_step is on the stack */
         bool again;           /* and something has happened since */
+        char label[PIPELINE_LABEL_MAX + 1]; /* its name, or NAME#2 where another has that name: for people */
+        /* definition.c */
+        struct config *definition; /* sent by a job: `whole`, and its own to free; NULL: the daemon's */
+        uint64_t asked;            /* when it was defined last, in the order of such events */
+        bool leaving;              /* it was taken out and is freed when it is gone */
 };
 
 /* `program` is the worker's path; it, both configurations, the budget and the loop outlive the pipeline. */

@@ -125,12 +125,11 @@ static uint64_t row_bytes(const struct schema *schema) {
 static json_t *make_slot(const struct pipeline *pipeline, uint32_t slot,
                          const struct scheduler_slot_view *view) {
         uint32_t ids[STATUS_IDS_MAX];
-        json_t *object =
-                json_pack("{s:s, s:i, s:s, s:I, s:I, s:o, s:I, s:I, s:I}", "pipeline", pipeline->config->name,
-                          "slot", (int)slot, "state", slot_state_name(view->state), "epoch",
-                          (json_int_t)view->epoch, "index", (json_int_t)view->index, "seed",
-                          unsigned_number(view->seed), "leases", (json_int_t)view->leases, "rows_done",
-                          (json_int_t)view->rows_done, "rows", (json_int_t)view->rows);
+        json_t *object = json_pack("{s:s, s:i, s:s, s:I, s:I, s:o, s:I, s:I, s:I}", "pipeline",
+                                   pipeline->label, "slot", (int)slot, "state", slot_state_name(view->state),
+                                   "epoch", (json_int_t)view->epoch, "index", (json_int_t)view->index, "seed",
+                                   unsigned_number(view->seed), "leases", (json_int_t)view->leases,
+                                   "rows_done", (json_int_t)view->rows_done, "rows", (json_int_t)view->rows);
 
         if (view->leases == 0)
                 return object;
@@ -284,7 +283,7 @@ static json_t *make_pipeline(const struct daemon *daemon, const struct pipeline 
         const struct recipe_source *source = &config->recipe.source;
         json_t *object = json_object();
 
-        json_object_set_new(object, "name", json_string(config->name));
+        json_object_set_new(object, "name", json_string(pipeline->label));
         json_object_set_new(object, "state", json_string(pipeline_state_name(pipeline->state)));
         json_object_set_new(object, "error",
                             pipeline->state == PIPELINE_FAILED ? json_string(pipeline->failure.text)
@@ -315,6 +314,8 @@ static json_t *make_pipeline(const struct daemon *daemon, const struct pipeline 
         json_object_set_new(object, "streams", make_streams(pipeline));
         add_recent(object, daemon, pipeline);
         add_verifying(object, daemon, pipeline);
+        json_object_set_new(object, "defined_in",
+                            text_or_null(pipeline->definition ? pipeline->whole->file : ""));
         return object;
 }
 
@@ -338,7 +339,7 @@ static void add_workers(json_t *workers, const struct pipeline *pipeline) {
                 }
                 if (worker->state != POOL_WORKER_BUSY)
                         sample = WORKER_PAGE_IDLE;
-                json_object_set_new(object, "pipeline", json_string(pipeline->config->name));
+                json_object_set_new(object, "pipeline", json_string(pipeline->label));
                 json_object_set_new(object, "number", unsigned_number(worker->number));
                 json_object_set_new(object, "pid", json_integer(worker->pid));
                 json_object_set_new(object, "state", json_string(pool_worker_state_name(worker->state)));
@@ -486,7 +487,7 @@ static json_t *make_job(const struct job *job) {
         json_object_set_new(object, "name", json_string(job->attach.name));
         json_object_set_new(object, "pid", json_integer(job->pid));
         json_object_set_new(object, "uid", unsigned_number(job->uid));
-        json_object_set_new(object, "pipeline", pipeline ? json_string(pipeline->config->name) : json_null());
+        json_object_set_new(object, "pipeline", pipeline ? json_string(pipeline->label) : json_null());
         json_object_set_new(object, "state", json_string(job_state_name(job->state)));
         json_object_set_new(object, "seed", unsigned_number(job->seed));
         add_plan(object, &job->attach);

@@ -31,6 +31,8 @@ enum {
         MESSAGE_CONDEMNED_MAX = 512,
         MESSAGE_SLOTS_MAX = 1 << 20,
         MESSAGE_FINGERPRINT_MAX = 96,
+        MESSAGE_DEFINITION_MAX = 49152, /* of all DEFINEs of a job */
+        MESSAGE_DEFINE_MAX = 16384,     /* of one: a text for each makes struct message no larger */
 };
 
 #define MESSAGE_ROWS_MAX    INT32_MAX           /* rows of a batch or slot */
@@ -95,7 +97,7 @@ enum {
         F(TEXT, text, 1, MESSAGE_TEXT_MAX)
 
 #define MESSAGE_ATTACH_FIELDS(F)                                                                             \
-        F(TEXT, pipeline, 1, MESSAGE_NAME_MAX)                                                               \
+        F(TEXT, pipeline, 0, MESSAGE_NAME_MAX)                                                               \
         F(TEXT, name, 0, MESSAGE_NAME_MAX)                                                                   \
         F(TEXT, group, 0, MESSAGE_NAME_MAX)                                                                  \
         F(U8, seed_given, 0, 1)                                                                              \
@@ -145,7 +147,8 @@ enum {
         F(LIST, field, 1, SCHEMA_FIELDS_MAX)                                                                 \
         F(TEXT, sharing, 0, MESSAGE_TEXT_MAX)                                                                \
         F(U32, lookahead, 0, MESSAGE_U32_MAX)                                                                \
-        F(TEXT, fingerprint, 1, MESSAGE_FINGERPRINT_MAX)
+        F(TEXT, fingerprint, 1, MESSAGE_FINGERPRINT_MAX)                                                     \
+        F(TEXT, pipeline, 1, MESSAGE_NAME_MAX)
 
 #define MESSAGE_BATCHES_FIELDS(F)                                                                            \
         F(LIST, batch, 1, MESSAGE_BATCHES_MAX)                                                               \
@@ -172,6 +175,10 @@ enum {
         F(U64, number, 0, MESSAGE_U64_MAX)                                                                   \
         F(U16, error, 0, 4095)                                                                               \
         F(TEXT, text, 0, MESSAGE_TEXT_MAX)
+
+#define MESSAGE_DEFINE_FIELDS(F)                                                                             \
+        F(TEXT, file, 0, MESSAGE_FILE_MAX)                                                                   \
+        F(TEXT, text, 1, MESSAGE_DEFINE_MAX)
 
 #define MESSAGE_SETUP_FIELDS(F)                                                                              \
         F(U32, worker, 0, MESSAGE_U32_MAX)                                                                   \
@@ -231,6 +238,7 @@ enum {
         M(8, FAILED, failed, MESSAGE_BY_DAEMON_TO_JOB, 0, 0)                                                 \
         M(9, SEEK, seek, MESSAGE_BY_JOB, 0, 0)                                                               \
         M(10, SOUGHT, sought, MESSAGE_BY_DAEMON_TO_JOB, 0, 0)                                                \
+        M(11, DEFINE, define, MESSAGE_BY_JOB, 0, 0)                                                          \
         M(32, SETUP, setup, MESSAGE_BY_DAEMON_TO_WORKER, 2, 2)                                               \
         M(33, SCAN, scan, MESSAGE_BY_DAEMON_TO_WORKER, 0, 0)                                                 \
         M(34, SCANNING, scanning, MESSAGE_BY_WORKER, 0, 0)                                                   \

@@ -4,7 +4,8 @@
 /* A directory that was named, on the command line or by $PINFEED_RUNTIME_DIR, is final. Otherwise a daemon
  * takes the first place that a user has of their own, and a client looks through these places, and then at
  * the machine's service, for one with a socket in it. With no socket anywhere it is told the user's own
- * place: that is where a daemon of theirs would be, and so the useful one to name in an error.
+ * place: that is where a daemon of theirs would be, and so the useful one to name in an error, and the one to
+ * start a daemon in. A client that defines its pipeline does not look at the service, which takes none.
  *
  * /tmp belongs to everybody. What lies there counts only when it belongs to us: nobody else can then put a
  * socket into it, or hold our clients up by having made the directory first. */
@@ -23,8 +24,6 @@
 #include <sys/stat.h>
 #include <sys/un.h>
 #include <unistd.h>
-
-#define RUNTIME_SERVICE "/run/pinfeed"
 
 _Static_assert(RUNTIME_PATH_MAX + sizeof("/" RUNTIME_JOB_SOCKET) <=
                        sizeof(((struct sockaddr_un *)0)->sun_path),
@@ -67,7 +66,7 @@ static void take_tmp(char path[RUNTIME_PATH_MAX + 1]) {
         snprintf(path, RUNTIME_PATH_MAX + 1, "/tmp/pinfeed-%lu", (unsigned long)geteuid());
 }
 
-int runtime_find_directory(char path[RUNTIME_PATH_MAX + 1], const char *given, int for_client,
+int runtime_find_directory(char path[RUNTIME_PATH_MAX + 1], const char *given, enum runtime_seeker seeker,
                            struct fault *fault) {
         const char *named = given ? given : variable("PINFEED_RUNTIME_DIR"),
                    *xdg = variable("XDG_RUNTIME_DIR");
@@ -78,11 +77,11 @@ int runtime_find_directory(char path[RUNTIME_PATH_MAX + 1], const char *given, i
                 return take(path, named, "", fault);
         take_tmp(tmp);
         r = xdg ? take(path, xdg, "/pinfeed", fault) : take(path, tmp, "", fault);
-        if (r < 0 || !for_client || has_socket(path, true))
+        if (r < 0 || seeker == RUNTIME_DAEMON || has_socket(path, true))
                 return r;
         if (has_socket(tmp, true))
                 return take(path, tmp, "", fault);
-        if (has_socket(RUNTIME_SERVICE, false))
+        if (seeker == RUNTIME_CLIENT && has_socket(RUNTIME_SERVICE, false))
                 return take(path, RUNTIME_SERVICE, "", fault);
         return 0;
 }

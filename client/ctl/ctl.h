@@ -37,6 +37,7 @@ int command_bench(const struct ctl *ctl, int argc, char **argv);
 int command_set(const struct ctl *ctl, int argc, char **argv);
 int command_digest(const struct ctl *ctl, int argc, char **argv);
 int command_verify(const struct ctl *ctl, int argc, char **argv);
+int command_run(const struct ctl *ctl, int argc, char **argv);
 int command_inspect(const struct ctl *ctl, int argc, char **argv);
 
 /* Says what is wrong with the command line. Returns CTL_USAGE. `format` NULL: getopt_long has said it. */

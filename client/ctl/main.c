@@ -79,12 +79,19 @@ static const struct command commands[] = {
          "Needs no daemon. A JSON line for each file: its name, ok, and format, width, height and\n"
          "rgb_sha256, or error. Exit code 1 if any of them is not ok.\n",
          command_inspect},
+        {"run", "[options] -- COMMAND...", "run a command with a private daemon beside it",
+         "Starts pinfeedd --private in the background unless one runs, sets PINFEED_RUNTIME_DIR and\n"
+         "becomes COMMAND. The daemon ends some time after its last job has left.\n\n"
+         "  --linger S         that time in seconds (default: 60), also until the first job comes\n"
+         "  --config FILE      pipelines that are there from the beginning; a daemon that runs\n"
+         "                     already does not read it\n",
+         command_run},
         {NULL},
 };
 
 static int main_help(void) {
         fputs("Usage: pinfeedctl [-d DIR] COMMAND ...\n"
-              "Looks into a running pinfeedd.\n\ncommands:\n",
+              "Looks into a running pinfeedd, or starts one for a command.\n\ncommands:\n",
               stdout);
         for (const struct command *c = commands; c->name; c++)
                 printf("  %-10s %s\n", c->name, c->summary);

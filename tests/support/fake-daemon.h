@@ -216,6 +216,7 @@ static inline void fake_send_attached(struct fake *fake) {
                 .sharing = "alone",
                 .lookahead = fake->lookahead,
                 .fingerprint = FAKE_FINGERPRINT,
+                .pipeline = "demo",
         };
         a->field[0] = (struct message_field){.name = "x",
                                              .dtype = SCHEMA_INT32,

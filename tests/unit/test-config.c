@@ -303,6 +303,67 @@ START_TEST(test_deletions) {
 }
 END_TEST
 
+/* ---- definitions ---- */
+
+static struct config *define(const char *text) {
+        _cleanup_(config_freep) struct config *daemon = load("nice: 3\nidle: 7\ncpus: 2\n" HEAD SOURCE BATCH);
+        struct config *config;
+        struct fault fault;
+        int r = config_define(&config, "/data/train.py", text, daemon, &fault);
+
+        ck_assert_msg(r == 0, "%s", fault.text);
+        return config;
+}
+
+/* It is said to stand in its file, and has from the daemon what it may not say. */
+START_TEST(test_definition) {
+        _cleanup_(config_freep) struct config *config =
+                define("pipelines: {a: {source: {type: imagefolder, path: x/y}, batch_size: 4, "
+                       "transforms: [{center_crop: {size: 4}}]}}");
+
+        ck_assert_str_eq(config->file, "/data/train.py");
+        ck_assert_str_eq(config->pipelines[0].recipe.source.path, "/data/x/y");
+        ck_assert_int_eq(config->nice, 3);
+        ck_assert_uint_eq(config->cpus, 2);
+        ck_assert(config->pipelines[0].idle == 7);
+}
+END_TEST
+
+static const struct {
+        const char *more;
+        bool same;
+} others[] = {
+        {"", true},
+        {"    # a comment\n    shuffle: false\n", true},
+        {"    seed: 0\n    transforms: []\n    idle: 7\n", true},
+        {"    seed: 1\n", false},
+        {"    shuffle: true\n", false},
+        {"    slots: 9\n", false},
+        {"    idle: 8\n", false},
+        {"    workers: 1\n", false},
+        {"    max_errors: 0.5\n", false},
+};
+
+START_TEST(test_sameness) {
+        char text[512];
+        _cleanup_(config_freep) struct config *one = define(HEAD SOURCE BATCH), *other = NULL;
+
+        snprintf(text, sizeof(text), "%s%s", HEAD SOURCE BATCH, others[_i].more);
+        other = define(text);
+        ck_assert_int_eq(config_is_same(&one->pipelines[0], &other->pipelines[0]), others[_i].same);
+}
+END_TEST
+
+START_TEST(test_other_recipe) {
+        _cleanup_(config_freep) struct config *one = define(HEAD IMAGES CROP BATCH),
+                                              *other = define(
+                                                      HEAD IMAGES
+                                                      "    transforms: [{center_crop: {size: 5}}]\n" BATCH);
+
+        ck_assert(!config_is_same(&one->pipelines[0], &other->pipelines[0]));
+}
+END_TEST
+
 int main(void) {
         Suite *suite = suite_create("config");
         TCase *tests = tcase_create("config");
@@ -316,6 +377,9 @@ int main(void) {
         tcase_add_test(tests, test_lookahead);
         tcase_add_test(tests, test_ring_sizes);
         tcase_add_test(tests, test_ring_of_a_tebibyte);
+        tcase_add_test(tests, test_definition);
+        tcase_add_loop_test(tests, test_sameness, 0, sizeof(others) / sizeof(*others));
+        tcase_add_test(tests, test_other_recipe);
         tcase_add_test(tests, test_prefixes);
         tcase_add_test(tests, test_mutations);
         tcase_add_test(tests, test_deletions);

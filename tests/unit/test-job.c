@@ -327,7 +327,8 @@ static void accept_attach(void *context, struct job *job) {
                                                .slot_bytes = 1,
                                                .n_field = 1,
                                                .field = {{.name = "x", .dtype = 1}},
-                                               .fingerprint = "1"}};
+                                               .fingerprint = "1",
+                                               .pipeline = "p"}};
 
         job_set_attached(job, &message, listening, 1);
 }
@@ -402,8 +403,7 @@ static uint64_t drain(uint64_t number) {
         return number;
 }
 
-static void init_attached(void) {
-        static const struct job_events events = {accept_attach, no_release, count_seek, no_close};
+static void greet(const struct job_events *events) {
         struct message message = {.type = MESSAGE_HELLO, .hello = {MESSAGE_MAJOR, MESSAGE_MINOR, "test"}};
         int pair[2];
 
@@ -412,10 +412,17 @@ static void init_attached(void) {
         answers = false;
         ck_assert_int_eq(seqpacket_pair(pair), 0);
         peer = pair[1];
-        ck_assert_int_eq(job_new(&loop, &jobs, &quota, pair[0], 1, &events, NULL, &fault), 0);
+        ck_assert_int_eq(job_new(&loop, &jobs, &quota, pair[0], 1, events, NULL, &fault), 0);
         attached = container_of(jobs.prev, struct job, link);
         say(message);
         ck_assert_int_eq(hear(&message), MESSAGE_HELLO);
+}
+
+static void init_attached(void) {
+        static const struct job_events events = {accept_attach, no_release, count_seek, no_close};
+        struct message message;
+
+        greet(&events);
         say((struct message){.type = MESSAGE_ATTACH,
                              .attach = {.pipeline = "p", .world_size = 1, .max_held = HELD}});
         ck_assert_int_eq(hear(&message), MESSAGE_ATTACHED);
@@ -539,10 +546,70 @@ START_TEST(test_too_many_seeks) {
 }
 END_TEST
 
+/* ---- DEFINE ---- */
+
+static char defined[MESSAGE_DEFINITION_MAX + 64]; /* "FILE: TEXT" of what ATTACH came with */
+
+static void take_definition(void *context, struct job *job) {
+        snprintf(defined, sizeof(defined), "%s: %s", job->definition.file, job->definition.text);
+        accept_attach(context, job);
+}
+
+static void init_greeted(void) {
+        static const struct job_events events = {take_definition, no_release, count_seek, no_close};
+
+        greet(&events);
+}
+
+static void say_define(const char *file, const char *text) {
+        static struct message message;
+
+        message.type = MESSAGE_DEFINE;
+        snprintf(message.define.file, sizeof(message.define.file), "%s", file);
+        snprintf(message.define.text, sizeof(message.define.text), "%s", text);
+        say(message);
+}
+
+START_TEST(test_parts_of_a_definition) {
+        say_define("/f", "one, ");
+        say_define("", "two");
+        say((struct message){.type = MESSAGE_ATTACH, .attach = {.world_size = 1, .max_held = 1}});
+        ck_assert_str_eq(defined, "/f: one, two");
+        ck_assert_int_eq(attached->state, JOB_ATTACHED);
+        ck_assert_ptr_null(attached->definition.text);
+        say_define("/f", "too late");
+        ck_assert(list_is_empty(&jobs));
+}
+END_TEST
+
+static const struct {
+        const char *first, *second; /* files */
+} misnamed[] = {{"", NULL}, {"/f", "/f"}, {"/f", "/g"}};
+
+START_TEST(test_files_of_a_definition) {
+        say_define(misnamed[_i].first, "text");
+        if (misnamed[_i].second)
+                say_define(misnamed[_i].second, "text");
+        ck_assert(list_is_empty(&jobs));
+}
+END_TEST
+
+START_TEST(test_length_of_a_definition) {
+        static char text[MESSAGE_DEFINE_MAX + 1];
+
+        memset(text, 'x', MESSAGE_DEFINE_MAX);
+        for (int i = 0; i < MESSAGE_DEFINITION_MAX / MESSAGE_DEFINE_MAX; i++)
+                say_define(i == 0 ? "/f" : "", text);
+        ck_assert_uint_eq(attached->definition.length, MESSAGE_DEFINITION_MAX);
+        say_define("", "x");
+        ck_assert(list_is_empty(&jobs));
+}
+END_TEST
+
 int main(void) {
         Suite *suite = suite_create("job");
         TCase *plain = tcase_create("quota"), *peer = tcase_create("peer"), *job = tcase_create("job"),
-              *seek = tcase_create("seek");
+              *seek = tcase_create("seek"), *define = tcase_create("define");
 
         tcase_add_test(plain, test_connections_are_counted);
         tcase_add_test(plain, test_turns);
@@ -562,6 +629,11 @@ int main(void) {
         suite_add_tcase(suite, plain);
         suite_add_tcase(suite, peer);
         suite_add_tcase(suite, job);
+        tcase_add_checked_fixture(define, init_greeted, deinit_attached);
+        tcase_add_test(define, test_parts_of_a_definition);
+        tcase_add_loop_test(define, test_files_of_a_definition, 0, sizeof(misnamed) / sizeof(*misnamed));
+        tcase_add_test(define, test_length_of_a_definition);
         suite_add_tcase(suite, seek);
+        suite_add_tcase(suite, define);
         return run_suite(suite);
 }

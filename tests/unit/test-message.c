@@ -361,8 +361,8 @@ START_TEST(limits_when_encoding) {
         fill(&message, MESSAGE_ATTACH);
         message.attach.start_row = MESSAGE_SAMPLES_MAX + 1;
         ck_assert_int_eq(message_encode(&message, record, sizeof(record), &length), -ERANGE);
-        fill(&message, MESSAGE_ATTACH);
-        message.attach.pipeline[0] = 0;
+        fill(&message, MESSAGE_REFUSED);
+        message.refused.text[0] = 0;
         ck_assert_int_eq(message_encode(&message, record, sizeof(record), &length), -ERANGE);
         fill(&message, MESSAGE_ATTACH);
         memset(message.attach.name, 'x', sizeof(message.attach.name)); /* not terminated */

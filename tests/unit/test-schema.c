@@ -380,10 +380,10 @@ static void tear_down_home(void) {
         ck_assert_int_eq(system(command), 0);
 }
 
-static char *find(const char *given, int for_client) {
+static char *find(const char *given, enum runtime_seeker seeker) {
         static char path[RUNTIME_PATH_MAX + 1];
 
-        ck_assert_int_eq(runtime_find_directory(path, given, for_client, NULL), 0);
+        ck_assert_int_eq(runtime_find_directory(path, given, seeker, NULL), 0);
         return path;
 }
 
@@ -412,6 +412,7 @@ START_TEST(runtime_rules) {
         ck_assert_int_eq(mkdir(tmp, 0700), 0);
         touch_socket(tmp);
         ck_assert_str_eq(find(NULL, 1), tmp);
+        ck_assert_str_eq(find(NULL, RUNTIME_DEFINER), tmp);
         ck_assert_str_eq(find(NULL, 0), xdg);
         ck_assert_int_eq(mkdir(xdg, 0700), 0);
         ck_assert_str_eq(find(NULL, 1), tmp);

@@ -1,0 +1,254 @@
+/* SPDX-FileCopyrightText: The pinfeed authors */
+/* SPDX-License-Identifier: Apache-2.0 */
+
+/* A user without a configuration file sends the pipeline with the job. It is read by the same code as a file,
+ * with the same errors, and becomes a pipeline beside the others; a definition is the name of a pipeline and
+ * everything that is said of it.
+ *
+ * A definition is compared by what it means, not by its text: jobs that say the same share one pipeline,
+ * whatever file they say it in. So nothing is ever redefined under a running job. Who says something else
+ * under the same name gets a pipeline of its own, and the older one goes on for its jobs until it rests; the
+ * newer one is what the name means from then on to those who send no definition (daemon_find_pipeline). If
+ * somebody defines the older one again before that, it is the newer one again.
+ *
+ * What only a user may do: code of theirs will run with the rights of this process, and a path in a
+ * definition is opened with them. So a definition is taken by a daemon that says it is private, from its own
+ * uid; not even from root, which should not find its files read by a user's daemon by mistake.
+ *
+ * There is room for a number of pipelines. A definition that finds none takes the place of the pipeline
+ * without a job that was asked for longest ago; what is in the configuration stays. */
+
+#include "daemon/definition.h"
+
+#include "base/cleanup.h"
+#include "base/fault.h"
+#include "daemon/daemon.h"
+#include "daemon/job.h"
+#include "daemon/log.h"
+
+#include <errno.h>
+#include <stdio.h>
+#include <string.h>
+#include <unistd.h>
+
+enum {
+        NAMES_MAX = 512, /* of pipelines, listed in an error */
+};
+
+static void config_freep(struct config **config) {
+        config_free(*config);
+}
+
+/* ---- whether, and which ---- */
+
+static int check_trust(const struct daemon *daemon, const struct job *job, struct fault *fault) {
+        if (!daemon->options.is_private)
+                return fault_set(
+                        fault, -EPERM,
+                        "pipeline definitions are taken by a private daemon only; the one at %s (pid "
+                        "%d) serves what stands in %s: attach to one of its pipelines by name, or "
+                        "give another runtime directory",
+                        daemon->directory, (int)getpid(), daemon->config->file);
+        if (job->uid != geteuid())
+                return fault_set(fault, -EPERM,
+                                 "pipeline definitions are taken from uid %u only, whose private daemon this "
+                                 "is (pid %d); this job is of uid %u",
+                                 (unsigned)geteuid(), (int)getpid(), (unsigned)job->uid);
+        return 0;
+}
+
+/* The file's name goes into errors and log lines, and paths start from it. */
+static int check_file(const char *file, struct fault *fault) {
+        char clean[MESSAGE_FILE_MAX + 1];
+
+        fault_sanitize(clean, sizeof(clean), file, strlen(file));
+        if (*file != '/' || strcmp(clean, file) != 0)
+                return fault_set(fault, -EINVAL,
+                                 "the definition's file \"%s\" is expected as an absolute path without "
+                                 "control bytes",
+                                 clean);
+        return 0;
+}
+
+static void list_names(const struct config *config, char names[NAMES_MAX]) {
+        size_t n = 0;
+
+        for (uint32_t i = 0; i < config->n_pipelines && n < NAMES_MAX; i++)
+                n += (size_t)snprintf(names + n, NAMES_MAX - n, "%s%s", i > 0 ? ", " : "",
+                                      config->pipelines[i].name);
+}
+
+/* The one that is meant: by its name, or because it is alone. */
+static int choose(const struct config *config, const char *name, const struct config_pipeline **chosen,
+                  struct fault *fault) {
+        char names[NAMES_MAX];
+
+        *chosen = *name ? config_find(config, name) : &config->pipelines[0];
+        if (*chosen && (*name || config->n_pipelines == 1))
+                return 0;
+        list_names(config, names);
+        if (*name)
+                return fault_set(fault, -ENOENT, "no pipeline \"%s\" in %s; there are: %s", name,
+                                 config->file, names);
+        return fault_set(fault, -EINVAL, "%s defines %u pipelines, say which one is meant: %s", config->file,
+                         config->n_pipelines, names);
+}
+
+/* ---- pipelines that go ---- */
+
+static void remove_pipeline(struct daemon *daemon, uint32_t i) {
+        struct pipeline *pipeline = daemon->pipelines[i];
+
+        memmove(&daemon->pipelines[i], &daemon->pipelines[i + 1],
+                (daemon->n_pipelines - i - 1) * sizeof(struct pipeline *));
+        daemon->n_pipelines--;
+        pipeline->leaving = true;
+        budget_leave(&pipeline->member);
+        pipeline_stop(pipeline);
+}
+
+static void on_gone(void *context, struct pipeline *pipeline) {
+        if (pipeline->leaving)
+                pipeline_free(pipeline);
+}
+
+/* Nobody needs it, and no thread or verification is at work on it. */
+static bool is_unused(const struct pipeline *pipeline) {
+        return pipeline->definition && list_is_empty(&pipeline->jobs) && pipeline->kept == 0 &&
+               !pipeline->work_copy && !pipeline->pool.stopping;
+}
+
+/* Nothing would be lost with it: it is at rest, or it is one that never rests. */
+static bool may_go(const struct pipeline *pipeline) {
+        bool is_down = pipeline->state == PIPELINE_IDLE || pipeline->state == PIPELINE_FAILED;
+
+        return is_unused(pipeline) && ((is_down && pipeline->pool.n_workers == 0) ||
+                                       pipeline->config->reserve == CONFIG_RESERVE_START);
+}
+
+/* Its name means another one by now. */
+static bool is_superseded(const struct daemon *daemon, const struct pipeline *pipeline) {
+        for (uint32_t i = 0; i < daemon->n_pipelines; i++)
+                if (daemon->pipelines[i]->asked > pipeline->asked &&
+                    strcmp(daemon->pipelines[i]->config->name, pipeline->config->name) == 0)
+                        return true;
+        return false;
+}
+
+static void sweep(struct daemon *daemon) {
+        for (uint32_t i = daemon->n_pipelines; i-- > 0;) {
+                const struct pipeline *pipeline = daemon->pipelines[i];
+
+                if (!may_go(pipeline) || !is_superseded(daemon, pipeline))
+                        continue;
+                log_line(LOG_INFO, "pipeline %s of %s is forgotten: its name means another one by now",
+                         pipeline->label, pipeline->whole->file);
+                remove_pipeline(daemon, i);
+        }
+}
+
+static void on_rested(void *context, struct pipeline *pipeline) {
+        struct daemon *daemon = context;
+
+        if (pipeline->definition && !daemon->stopping)
+                sweep(daemon);
+}
+
+/* 0, or -ENOSPC when every one of them is needed. */
+static int make_room(struct daemon *daemon, struct fault *fault) {
+        uint32_t oldest = UINT32_MAX;
+
+        if (daemon->n_pipelines < CONFIG_PIPELINES_MAX)
+                return 0;
+        for (uint32_t i = 0; i < daemon->n_pipelines; i++)
+                if (is_unused(daemon->pipelines[i]) &&
+                    (oldest == UINT32_MAX || daemon->pipelines[i]->asked < daemon->pipelines[oldest]->asked))
+                        oldest = i;
+        if (oldest == UINT32_MAX)
+                return fault_set(fault, -ENOSPC,
+                                 "pinfeedd has %d pipelines, as many as it may, and none of them can be "
+                                 "forgotten for another definition; end some jobs",
+                                 CONFIG_PIPELINES_MAX);
+        log_line(LOG_INFO, "pipeline %s of %s is forgotten for another one", daemon->pipelines[oldest]->label,
+                 daemon->pipelines[oldest]->whole->file);
+        remove_pipeline(daemon, oldest);
+        return 0;
+}
+
+/* ---- pipelines that come ---- */
+
+static bool is_label_taken(const struct daemon *daemon, const char *label) {
+        for (uint32_t i = 0; i < daemon->n_pipelines; i++)
+                if (strcmp(daemon->pipelines[i]->label, label) == 0)
+                        return true;
+        return false;
+}
+
+/* The name, or the first NAME#2, NAME#3 ... that no other one has. */
+static void make_label(const struct daemon *daemon, const char *name, char label[PIPELINE_LABEL_MAX + 1]) {
+        snprintf(label, PIPELINE_LABEL_MAX + 1, "%s", name);
+        for (unsigned i = 2; is_label_taken(daemon, label); i++)
+                snprintf(label, PIPELINE_LABEL_MAX + 1, "%s#%u", name, i);
+}
+
+static struct pipeline *find_same(const struct daemon *daemon, const struct config_pipeline *meant) {
+        for (uint32_t i = 0; i < daemon->n_pipelines; i++) {
+                const struct config_pipeline *there = daemon->pipelines[i]->config;
+
+                if (strcmp(there->name, meant->name) == 0 && config_is_same(there, meant))
+                        return daemon->pipelines[i];
+        }
+        return NULL;
+}
+
+/* Takes *definition over if all goes well. */
+static int add(struct daemon *daemon, struct config **definition, const struct config_pipeline *meant,
+               struct pipeline **pipelinep, struct fault *fault) {
+        static const struct pipeline_events events = {.rested = on_rested, .gone = on_gone};
+        char label[PIPELINE_LABEL_MAX + 1];
+        struct pipeline *pipeline;
+        int r = make_room(daemon, fault);
+
+        if (r < 0)
+                return r;
+        make_label(daemon, meant->name, label);
+        r = pipeline_new(&pipeline, &daemon->loop, *definition, meant, &daemon->budget, daemon->worker_path,
+                         &events, daemon);
+        if (r < 0)
+                return fault_set(fault, r, "no memory for pipeline %s", meant->name);
+        memcpy(pipeline->label, label, sizeof(label));
+        pipeline->definition = *definition;
+        *definition = NULL; /* handed over */
+        daemon->pipelines[daemon->n_pipelines++] = pipeline;
+        log_line(LOG_INFO, "pipeline %s is defined by %s, line %u", label, pipeline->whole->file,
+                 meant->line);
+        *pipelinep = pipeline;
+        return 0;
+}
+
+int definition_take(struct daemon *daemon, const struct job *job, struct pipeline **pipeline,
+                    struct fault *fault) {
+        _cleanup_(config_freep) struct config *definition = NULL;
+        const struct config_pipeline *meant;
+        int r;
+
+        r = check_trust(daemon, job, fault);
+        if (r == 0)
+                r = check_file(job->definition.file, fault);
+        if (r == 0)
+                r = config_define(&definition, job->definition.file, job->definition.text, daemon->config,
+                                  fault);
+        if (r == 0)
+                r = choose(definition, job->attach.pipeline, &meant, fault);
+        if (r < 0)
+                return r;
+        *pipeline = find_same(daemon, meant);
+        if (!*pipeline)
+                r = add(daemon, &definition, meant, pipeline, fault);
+        if (r < 0)
+                return r;
+        if ((*pipeline)->definition)
+                (*pipeline)->asked = ++daemon->definitions;
+        sweep(daemon);
+        return 0;
+}
