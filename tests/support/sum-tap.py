@@ -1,7 +1,7 @@
 #!/usr/bin/env python3
 # SPDX-FileCopyrightText: The pinfeed authors
 # SPDX-License-Identifier: Apache-2.0
-"""Sums the test cases of all test programs in meson's testlog.json, which itself counts programs.
+"""Sums the test cases of all test programs in meson's testlog.json, or several of them, which themselves count programs.
 
 A program that was killed, timed out, ended without its plan or ran fewer cases than planned has failed cases, so that
 nothing that did not run counts as nothing. Exits 1 if a case failed or none ran.
@@ -31,11 +31,14 @@ def count(program):
 def main():
     totals = [0, 0, 0]
     reasons, failures = [], []
-    try:
-        with open(sys.argv[1], encoding='utf-8') as log:
-            programs = [json.loads(line) for line in log]
-    except FileNotFoundError:
-        programs = []
+    programs = []
+    for path in sys.argv[1:]:
+        try:
+            with open(path, encoding='utf-8') as log:
+                programs += [json.loads(line) for line in log]
+        except FileNotFoundError:
+            failures.append(f'{path}: no test was run')
+            totals[1] += 1
     for program in programs:
         name = program['name'].split(' / ')[-1]
         passed, skipped, bad = count(program)

@@ -385,6 +385,7 @@ START_TEST(test_rows_of_ranks) {
                         attach.attach.max_held = 1;
                         attach.attach.last_batch = tails[t].last_batch;
                         snprintf(attach.attach.group, sizeof(attach.attach.group), "run-%zu", t);
+                        attach.attach.group_size = 1; /* the others are on other machines */
                         join(&job, h, &attach);
                         ck_assert_uint_eq(job.attached.batch_size, 2);
                         expect_and_release(&job, 0, 2 * rank, 2);
@@ -413,6 +414,8 @@ START_TEST(test_status_of_ranks) {
         attach.attach.batch_size = 24;
         attach.attach.last_batch = 3;
         snprintf(attach.attach.group, sizeof(attach.attach.group), "all-four");
+        attach.attach.group_size = 2;
+        attach.attach.group_ms = UINT32_MAX;
         for (uint32_t rank = 0; rank < 2; rank++) {
                 attach.attach.rank = 2 + rank;
                 join(&jobs[rank], h, &attach);
