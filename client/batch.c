@@ -17,6 +17,7 @@
 
 #include "client/attachment.h"
 
+#include "client/copy.h"
 #include "client/job.h"
 #include "client/registry.h"
 
@@ -166,7 +167,7 @@ static int64_t batch_copy(const struct pinfeed_batch *batch, uint64_t offset, ui
                 uint32_t rows;
                 const void *from = batch_locate(batch, i, offset, row_bytes, &rows);
 
-                memcpy(out, from, rows * row_bytes);
+                copy_bytes(out, from, rows * row_bytes, bytes);
                 out += rows * row_bytes;
         }
         return (int64_t)bytes;

@@ -76,23 +76,27 @@ static int job_say_seek(struct pinfeed_job *job) {
 static int job_timed_out(struct pinfeed_job *job, uint32_t timeout_ms) {
         unsigned held;
 
+        job->waited_ms += timeout_ms;
         if (job->stage == JOB_LOST)
                 return fault_set(&job->fault, -ETIMEDOUT, "no pinfeedd for %llu s (reconnect_s is %u): %s",
                                  (unsigned long long)((clock_ns() - job->lost_ns) / NS_PER_S),
                                  job->reconnect_s, job->reason.text);
         if (job->stage == JOB_ATTACHING)
-                return fault_set(&job->fault, -ETIMEDOUT, "pinfeedd (pid %d) is not ready again in %u ms%s%s",
-                                 (int)job->daemon_pid, timeout_ms,
+                return fault_set(&job->fault, -ETIMEDOUT,
+                                 "pinfeedd (pid %d) is not ready again in %llu ms%s%s", (int)job->daemon_pid,
+                                 (unsigned long long)job->waited_ms,
                                  job->progress.text[0] ? "; its last word: " : "", job->progress.text);
         held = attachment_held(job->current);
         if (held > 0)
                 return fault_set(
                         &job->fault, -ETIMEDOUT,
-                        "no batch came in %u ms; you hold %u of at most %u batches and only %u slots are "
+                        "no batch came in %llu ms; you hold %u of at most %u batches and only %u slots are "
                         "guaranteed to this job: release some, or give the pipeline more slots",
-                        timeout_ms, held, job->attached.max_held, job->attached.minimum);
+                        (unsigned long long)job->waited_ms, held, job->attached.max_held,
+                        job->attached.minimum);
         return fault_set(&job->fault, -ETIMEDOUT,
-                         "no batch came in %u ms; 'pinfeedctl status' shows what the workers do", timeout_ms);
+                         "no batch came in %llu ms; 'pinfeedctl status' shows what the workers do",
+                         (unsigned long long)job->waited_ms);
 }
 
 /* Whether the daemon may send no batch before one is released. */
@@ -147,6 +151,7 @@ int pinfeed_next_timeout(struct pinfeed_job *job, struct pinfeed_batch **batch, 
                 if (r < 0)
                         return r;
         }
+        job->waited_ms = 0;
         if (job->seek.error)
                 return job_say_seek(job);
         if (job->epoch_ended)
@@ -202,6 +207,10 @@ void pinfeed_job_info(const struct pinfeed_job *job, struct pinfeed_info *info) 
         info->world_size = job->plan.world_size;
         info->batches_first_epoch = job->batches_first_epoch;
         info->reconnects = job->reconnects;
+        info->last_batch = (uint32_t)job->plan.last_batch;
+        info->epoch = job->here.epoch;
+        info->row = job->here.row;
+        info->batches_left = position_batches(&job->plan, job->here.row);
 }
 
 int pinfeed_job_state(const struct pinfeed_job *job, char *text, size_t size) {

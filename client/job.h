@@ -93,6 +93,7 @@ struct pinfeed_job {
         struct job_place here; /* after the batch that was handed over last, or where it was sent to */
         bool epoch_ended;      /* the next pinfeed_next says so */
         struct job_seek seek;
+        uint64_t waited_ms; /* in calls that timed out, since one had something to hand over */
 
         int error; /* negative errno that every later call gives once the queue is empty; 0: none */
         struct fault fault;

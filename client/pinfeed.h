@@ -162,6 +162,10 @@ struct pinfeed_info {
         uint32_t world_size;
         uint64_t batches_first_epoch; /* of the epoch it was attached in, from there on */
         uint32_t reconnects;          /* daemons it has found again */
+        uint32_t last_batch; /* enum pinfeed_last_batch, never the default: what holds for this job */
+        uint32_t epoch;      /* where the job is: what pinfeed_job_state says */
+        uint64_t row;
+        uint64_t batches_left; /* of that epoch, from that row on */
 };
 
 /* Attaches and waits until batches can flow (the daemon may have to scan a source first). On success *job is
@@ -181,12 +185,13 @@ struct pinfeed_job *pinfeed_close(struct pinfeed_job *job);
  * at once after its last batch; *batch is NULL and the next call goes on with the next epoch. (An epoch of
  * which start_row and PINFEED_LAST_BATCH_DROP leave no whole batch ends before its first.) -EAGAIN:
  * `timeout_ms` was given as 0 to pinfeed_next_timeout and nothing is there. -ETIMEDOUT: nothing came in time;
- * calling again is fine (but for a group whose ranks did not come). -EBUSY: you hold max_held_batches;
- * release one. -EIO: the stream failed (bad sample, dead worker); this and every later call say the same,
- * after the batches that had come before it. -EPROTO: the daemon sent something that cannot be, likewise.
- * -EPIPE: the daemon is gone, and with reconnect_s no other was found in time. With reconnect_s also what
- * pinfeed_open can say, when another daemon refuses the job for good (-ESTALE: the pipeline has changed).
- * After pinfeed_job_seek: the daemon's error, once. -ECHILD: this is a fork's child. */
+ * calling again is fine (but for a group whose ranks did not come), and the words then tell the time of all
+ * such calls in a row. -EBUSY: you hold max_held_batches; release one. -EIO: the stream failed (bad sample,
+ * dead worker); this and every later call say the same, after the batches that had come before it. -EPROTO:
+ * the daemon sent something that cannot be, likewise. -EPIPE: the daemon is gone, and with reconnect_s no
+ * other was found in time. With reconnect_s also what pinfeed_open can say, when another daemon refuses the
+ * job for good (-ESTALE: the pipeline has changed). After pinfeed_job_seek: the daemon's error, once.
+ * -ECHILD: this is a fork's child. */
 int pinfeed_next(struct pinfeed_job *job, struct pinfeed_batch **batch);
 
 /* The same with a time-out of its own in milliseconds: 0 does not block, UINT32_MAX waits for ever. */

@@ -237,13 +237,22 @@ END_TEST
 /* Where drop leaves nothing of an epoch, its end is something to have been told. */
 START_TEST(test_state_of_nothing) {
         struct fake fake = {.script = script_one};
+        struct pinfeed_info info;
         struct pinfeed_job *job;
 
         fake_start(&fake);
         job = open_job((struct pinfeed_attach){.start_row = 8, .last_batch = PINFEED_LAST_BATCH_DROP});
         expect_state(job, 0, 8);
+        pinfeed_job_info(job, &info);
+        ck_assert_uint_eq(info.last_batch, PINFEED_LAST_BATCH_DROP);
+        ck_assert_uint_eq(info.row, 8);
+        ck_assert_uint_eq(info.batches_left, 0);
         expect_end(job);
         expect_state(job, 1, 0);
+        pinfeed_job_info(job, &info);
+        ck_assert_uint_eq(info.epoch, 1);
+        ck_assert_uint_eq(info.row, 0);
+        ck_assert_uint_eq(info.batches_left, 2);
         expect_batch(job, 1, 0, 4);
         pinfeed_close(job);
         fake_stop(&fake);

@@ -165,8 +165,10 @@ START_TEST(test_misuse) {
         assert_batch(b, 0, 4, 4);
 
         ck_assert_int_eq(pinfeed_next_timeout(job, &c, 20), -ETIMEDOUT);
+        ck_assert_int_eq(pinfeed_next_timeout(job, &c, 30), -ETIMEDOUT);
         ck_assert_ptr_nonnull(strstr(pinfeed_error(job),
-                                     "you hold 1 of at most 2 batches and only 2 slots are guaranteed"));
+                                     "no batch came in 50 ms; you hold 1 of at most 2 batches and only 2 "
+                                     "slots are guaranteed"));
         pinfeed_close(job);
         ck_assert_int_eq(pinfeed_batch_release(b), -EINVAL);
         ck_assert_ptr_null(pinfeed_batch_data(b, 0, 0, NULL));
