@@ -1,0 +1,43 @@
+#pragma once
+/* SPDX-FileCopyrightText: The pinfeed authors */
+/* SPDX-License-Identifier: Apache-2.0 */
+
+/* What the files of the extension module share. It keeps to CPython's stable ABI of 3.9. */
+
+#define PY_SSIZE_T_CLEAN
+#include <Python.h>
+
+#include "client/python/dlpack.h"
+#include "client/python/lease.h"
+
+#include <stdint.h>
+
+/* ---- error.c ---- */
+
+/* Raises the pinfeed.Error that belongs to a negative errno. Returns NULL. */
+PyObject *error_raise(int error, const char *text);
+
+/* tp_new of types whose objects only other objects make. */
+PyObject *error_no_new(PyTypeObject *type, PyObject *args, PyObject *kwargs);
+
+/* ---- array.c ---- */
+
+int array_init_type(PyObject *module);
+
+/* "float32" */
+const char *array_dtype_name(enum pinfeed_dtype dtype);
+
+/* Takes over a reference to the storage, also when it fails. */
+PyObject *array_new(const struct shape *shape, void *data, struct storage *storage, bool read_only);
+void *array_data(PyObject *array);
+
+/* ---- batch.c ---- */
+
+int batch_init_type(PyObject *module);
+
+/* Takes a reference of its own. */
+PyObject *batch_new(struct lease *lease);
+
+/* ---- job.c ---- */
+
+int job_init_type(PyObject *module);

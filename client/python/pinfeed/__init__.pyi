@@ -1,0 +1,83 @@
+# SPDX-FileCopyrightText: The pinfeed authors
+# SPDX-License-Identifier: Apache-2.0
+
+import os
+from typing import Any, Dict, Iterator, Literal, NamedTuple, Optional, Sequence, Sized, Union
+
+from ._pinfeed import Array as Array
+
+__version__: str
+
+class Error(RuntimeError):
+    errno: int
+
+class Timeout(Error, TimeoutError): ...
+class NotFound(Error, FileNotFoundError): ...
+class Disconnected(Error, ConnectionError): ...
+class Refused(Error, PermissionError): ...
+class Invalid(Error, ValueError): ...
+class Stale(Error, ValueError): ...
+
+class Info(NamedTuple):
+    ids: Any
+    valid: Any
+    epoch: int
+    row: int
+
+class Sampler:
+    def set_epoch(self, epoch: int) -> None: ...
+
+class Loader:
+    pipeline: str
+    dataset: Sized
+    def __init__(
+        self,
+        pipeline: str,
+        *,
+        batch_size: Optional[int] = None,
+        device: Any = None,
+        pin_memory: bool = False,
+        seed: Union[int, Literal["torch"], None] = None,
+        rank: Optional[int] = None,
+        world_size: Optional[int] = None,
+        process_group: Any = None,
+        group: Optional[str] = None,
+        start: Literal["epoch", "live"] = "epoch",
+        gather: int = 1,
+        gather_timeout: Optional[float] = 120,
+        last_batch: Optional[Literal["short", "drop", "pad"]] = None,
+        drop_last: Optional[bool] = None,
+        fields: Optional[Sequence[str]] = None,
+        with_info: bool = False,
+        max_held_batches: int = 4,
+        zero_copy: bool = False,
+        timeout: Optional[float] = 300,
+        reconnect: float = 60,
+        runtime_dir: Union[str, "os.PathLike[str]", None] = None,
+        output: Literal["auto", "torch", "numpy", "dlpack"] = "auto",
+    ) -> None: ...
+    def __iter__(self) -> Iterator[Any]: ...
+    def __len__(self) -> int: ...
+    def __enter__(self) -> "Loader": ...
+    def __exit__(self, *unused: Any) -> None: ...
+    @property
+    def remaining(self) -> int: ...
+    @property
+    def batch_size(self) -> int: ...
+    @property
+    def drop_last(self) -> bool: ...
+    @property
+    def seed(self) -> int: ...
+    @property
+    def rank(self) -> int: ...
+    @property
+    def world_size(self) -> int: ...
+    @property
+    def sampler(self) -> Sampler: ...
+    def set_epoch(self, epoch: int) -> None: ...
+    def state_dict(self) -> Dict[str, Union[str, int]]: ...
+    def load_state_dict(self, state: Dict[str, Any], *, force: bool = False) -> None: ...
+    def stats(self) -> Dict[str, Any]: ...
+    def close(self) -> None: ...
+
+def status(runtime_dir: Union[str, "os.PathLike[str]", None] = None) -> Dict[str, Any]: ...

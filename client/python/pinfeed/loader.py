@@ -1,0 +1,370 @@
+# SPDX-FileCopyrightText: The pinfeed authors
+# SPDX-License-Identifier: Apache-2.0
+"""The Loader. docs/python.md is its contract.
+
+It is a thin layer: where a job is, what it may hold, how it finds another daemon is the library's. Here is what a
+user of PyTorch's DataLoader expects around that: an iteration is an epoch, arguments have words for what is wrong with them,
+Ctrl-C works, and nothing refers back to the loader, so that one whose variable goes has left the daemon at once.
+"""
+
+import errno
+import gc
+import math
+import os
+import sys
+import threading
+import time
+
+from . import output as outputs
+from . import ranks, surroundings
+from ._pinfeed import Job
+from .control import status
+from .epoch import Epoch, Values
+from .errors import Error, Timeout, invalid, make
+
+SLICE_MS = 50  # how long Ctrl-C may have to wait
+FOREVER_MS = 0xffffffff
+SEED_MAX = (1 << 64) - 1
+LAST_BATCH = ['default', 'short', 'drop', 'pad']  # enum pinfeed_last_batch
+START = ['epoch', 'live']  # enum pinfeed_start
+
+
+class Dataset:
+    """Stands for the source of samples, where a framework asks for len(loader.dataset)."""
+
+    def __init__(self, samples):
+        self._samples = samples
+
+    def __len__(self):
+        return self._samples
+
+
+class Sampler:
+    """Stands for a DistributedSampler, of which frameworks know set_epoch."""
+
+    def __init__(self, loader):
+        self._loader = loader
+
+    def set_epoch(self, epoch):
+        self._loader.set_epoch(epoch)
+
+
+class Loader:
+    """Reads a pipeline: an iteration is an epoch, a batch a tuple of the pipeline's fields.
+
+    See docs/python.md for every argument.
+    """
+
+    def __init__(self, pipeline, *, batch_size=None, device=None, pin_memory=False, seed=None, rank=None,
+                 world_size=None, process_group=None, group=None, start='epoch', gather=1, gather_timeout=120,
+                 last_batch=None, drop_last=None, fields=None, with_info=False, max_held_batches=4, zero_copy=False,
+                 timeout=300, reconnect=60, runtime_dir=None, output='auto'):
+        self.pipeline = _name_of(pipeline)
+        _check_device(device)
+        self._runtime_dir = None if runtime_dir is None else os.fspath(runtime_dir)
+        self._timeout = math.inf if timeout is None else timeout
+        rank, world_size, origin = ranks.find(rank, world_size, process_group)
+        torch_seed = surroundings.torch_seed() if seed is None else None
+        arguments = {
+            'pipeline': self.pipeline,
+            'runtime_dir': self._runtime_dir,
+            'name': surroundings.job_name(torch_seed),
+            'group': group,
+            'rank': _number('rank', rank, 0),
+            'world_size': _number('world_size', world_size, 1),
+            'batch_size': 0 if batch_size is None else _number('batch_size', batch_size, 1),
+            'max_held_batches': _number('max_held_batches', max_held_batches, 1),
+            'last_batch': _last_batch(last_batch, drop_last),
+            'seed': _seed(seed),
+            'timeout_ms': _milliseconds('timeout', timeout),
+            'reconnect_s': math.ceil(_number('reconnect', reconnect or 0, 0)),
+            'start': _choose('start', start, START),
+            'gather': _number('gather', gather, 1),
+            'gather_timeout_ms': _milliseconds('gather_timeout', gather_timeout),
+        }
+        output = outputs.make(output, pin_memory, zero_copy)
+        cell = surroundings.cell_of(sys._getframe(1), self.pipeline)
+        surroundings.close_earlier(cell)
+
+        self._waiting = surroundings.Waiting(self.pipeline)
+        self._job = _attach(self._waiting, arguments)
+        self._info = self._job.info()
+        output.fields = self._job.fields()
+        self._values = Values(output, self._choose_fields(output.fields, fields), with_info)
+        self._slice_ms = min(SLICE_MS, arguments['timeout_ms'])
+        self._ticket = 0
+        self._next = self._job.place()[:2]  # (epoch, row) of the next iter()
+        self._waited = 0.0
+        self._batches = self._rows = 0
+        self.dataset = Dataset(self._info['samples'])
+        surroundings.remember(cell, self)
+        self._introduce(origin, output, torch_seed)
+
+    # ---- iteration ----
+
+    def __iter__(self):
+        epoch, row = self._next
+        self._job.seek(epoch, row)
+        self._ticket += 1
+        self._next = (epoch + 1, 0)
+        return Epoch(self, self._ticket, epoch)
+
+    def __len__(self):
+        """Batches of a whole epoch, also where one was resumed in its middle."""
+        return self._info['batches_per_epoch']
+
+    @property
+    def remaining(self):
+        """Batches that are left of the epoch that the loader is in."""
+        return self._job.place()[2]
+
+    def set_epoch(self, epoch):
+        """The next iter() is this epoch. Where a loaded state is in the middle of it, it still goes on from there."""
+        if _number('epoch', epoch, 0) != self._next[0]:
+            self._next = (epoch, 0)
+
+    def _take(self):
+        """The next batch, or None: the epoch has ended."""
+        began = time.perf_counter()
+        collected = False
+        self._waiting.begin()
+        try:
+            while True:
+                try:
+                    return self._job.next(self._slice_ms)
+                except Timeout:
+                    if time.perf_counter() - began >= self._timeout:
+                        raise
+                    self._waiting.tell()
+                except Error as error:
+                    if error.errno != errno.EBUSY:
+                        raise
+                    if collected:
+                        raise self._holds_too_many() from None
+                    gc.collect()  # arrays in a cycle of references are in use until then
+                    collected = True
+        finally:
+            self._waited += time.perf_counter() - began
+
+    def _accept(self, rows):
+        """The user has the batch."""
+        self._job.accept()
+        self._batches += 1
+        self._rows += rows
+
+    def _holds_too_many(self):
+        n = self._info['max_held_batches']
+        return make(errno.EBUSY, f'the last {n} batches are all in use (max_held_batches={n}), and their arrays lie in '
+                                 'the ring: drop them before the next batch, or keep copies (numpy: .copy(), torch: '
+                                 '.clone(), or leave out zero_copy), or make the loader with more max_held_batches')
+
+    # ---- state ----
+
+    def state_dict(self):
+        """Where the loader is after the last batch that the loop has got: plain text and numbers."""
+        import json
+
+        return json.loads(self._job.state())
+
+    def load_state_dict(self, state, *, force=False):
+        """The next iter() goes on exactly there. pinfeed.Stale if pipeline or seed have changed, unless forced."""
+        if not isinstance(state, dict) or not {'epoch', 'row'} <= state.keys():
+            raise invalid('load_state_dict: expected what state_dict() gave, a dict with pipeline, fingerprint, seed, '
+                          'epoch and row')
+        if not force:
+            self._check_state(state)
+        self._job.seek(state['epoch'], state['row'])
+        self._ticket += 1
+        self._next = (state['epoch'], state['row'])
+
+    def _check_state(self, state):
+        own = self.state_dict()
+        if all(state.get(key) == own[key] for key in ('pipeline', 'fingerprint', 'seed')):
+            return
+        if state.get('pipeline') == own['pipeline'] and state.get('seed') != own['seed']:
+            raise make(errno.ESTALE, f"the state is of seed {state.get('seed')}, this loader has seed {own['seed']}: make "
+                                     f"it with seed={state.get('seed')}, or pass force=True for the epoch and row alone")
+        import json
+
+        _attach(self._waiting, {'pipeline': self.pipeline, 'runtime_dir': self._runtime_dir,
+                                'state': json.dumps(state)}).close()  # the daemon has the words, and raises
+        raise make(errno.ESTALE, f"the state has fingerprint {state.get('fingerprint')}, this loader {own['fingerprint']}: "
+                                 'pass force=True to take its epoch and row all the same')
+
+    # ---- what it is ----
+
+    @property
+    def batch_size(self):
+        return self._info['batch_size']
+
+    @property
+    def drop_last(self):
+        return LAST_BATCH[self._info['last_batch']] == 'drop'
+
+    @property
+    def seed(self):
+        return self._info['seed']
+
+    @property
+    def rank(self):
+        return self._info['rank']
+
+    @property
+    def world_size(self):
+        return self._info['world_size']
+
+    @property
+    def sampler(self):
+        return Sampler(self)
+
+    def stats(self):
+        """What the loader has done: seconds that next() took, batches and rows received, with whom it shares."""
+        info = self._job.info()
+        return {'wait_s': self._waited, 'batches': self._batches, 'rows': self._rows, 'reconnects': info['reconnects'],
+                'sharing': info['sharing']}
+
+    def __repr__(self):
+        return (f'<pinfeed.Loader {self.pipeline!r}: {len(self.dataset)} samples, {len(self)} batches of '
+                f'{self.batch_size}, seed {self.seed}, rank {self.rank} of {self.world_size}>')
+
+    def _introduce(self, origin, output, torch_seed):
+        info = self._info
+        if origin:
+            surroundings.say(self.pipeline, f"rank {info['rank']} of {info['world_size']}, from {origin}")
+        if os.environ.get('PINFEED_LOG') == 'info':
+            epoch, row, _ = self._job.place()
+            surroundings.say(self.pipeline, f"seed {info['seed']}, from row {row} of epoch {epoch}, rank {info['rank']} of "
+                             f"{info['world_size']}, batches of {info['batch_size']} rows as {output.name}, map "
+                             f"{info['map']} (host memory), daemon pid {info['daemon_pid']}; {info['sharing']}")
+        if torch_seed is not None:
+            try:
+                surroundings.tell_of_seeds(self.pipeline, torch_seed, info, status(self._runtime_dir)['jobs'])
+            except Error:
+                pass  # a daemon that has gone since; the next batch will say so
+
+    def _choose_fields(self, there, wanted):
+        """{name: index} of those that are wanted, or the number of all."""
+        if wanted is None:
+            return len(there)
+        names = [field[0] for field in there]
+        for name in wanted:
+            if name not in names:
+                self._job.close()
+                raise invalid(f"fields: the pipeline {self.pipeline} has no {name!r}; it has {', '.join(names)}")
+        return {name: names.index(name) for name in wanted}
+
+    def _first_bad(self):
+        """The first bad sample, as the end of a sentence."""
+        try:
+            pipelines = status(self._runtime_dir)['pipelines']
+        except (Error, OSError):
+            return ''
+        bad = [sample for pipeline in pipelines if pipeline['name'] == self.pipeline for sample in pipeline['bad']]
+        if not bad:
+            return ''
+        return (f"; the first was sample {bad[0]['sample']} {bad[0]['file']}: {bad[0]['text']} "
+                "('pinfeedctl status' lists them)")
+
+    # ---- the end ----
+
+    def close(self):
+        """Leaves the daemon, as soon as no array is in use that lies in the ring. The loader is of no use then."""
+        self._job.close()
+
+    def __enter__(self):
+        return self
+
+    def __exit__(self, *unused):
+        self.close()
+
+    def __reduce__(self):
+        raise TypeError('a pinfeed.Loader cannot be sent to another process: make one there')
+
+
+def _attach(waiting, arguments):
+    """An open job. The library waits in a thread, so that Ctrl-C can end it while a source is scanned; who gives up
+    leaves behind a thread that closes the job as soon as it has one."""
+    job = Job(waiting)
+    failure = []
+    done = threading.Event()
+    abandoned = threading.Event()
+
+    def run():
+        try:
+            job.open(**arguments)
+        except BaseException as error:
+            failure.append(error)
+        done.set()
+        if abandoned.is_set():
+            job.close()
+
+    waiting.begin()
+    threading.Thread(target=run, name='pinfeed-attach', daemon=True).start()
+    try:
+        while not done.wait(0.5):
+            waiting.tell()
+    except BaseException:
+        abandoned.set()
+        if done.is_set():
+            job.close()
+        raise
+    if failure:
+        raise failure.pop()
+    return job
+
+
+# ---- arguments ----
+
+def _name_of(pipeline):
+    """The pipeline's name. A definition, as a dict or in a file, is for a private daemon."""
+    if isinstance(pipeline, str) and '/' not in pipeline and not pipeline.endswith(('.yaml', '.yml')):
+        return pipeline
+    if not isinstance(pipeline, (str, dict, os.PathLike)):
+        raise TypeError(f"pipeline: expected a pipeline's name, got {type(pipeline).__name__}")
+    raise make(errno.ENOTSUP, 'a pipeline that is given as a file or a dict needs a daemon that the loader starts itself, '
+                              "which does not exist yet: start 'pinfeedd --config FILE' and give the pipeline's name")
+
+
+def _check_device(device):
+    if device is not None and str(device) != 'cpu':
+        raise make(errno.ENOTSUP, f'device={str(device)!r}: batches come to host memory only for now; leave device out and '
+                                  'move them yourself, with pin_memory=True and .to(device, non_blocking=True)')
+
+
+def _number(name, value, least, most=FOREVER_MS):
+    if isinstance(value, bool) or not least <= value <= most:
+        raise invalid(f'{name}={value}: expected {least} or more' + (f', at most {most}' if value > most else ''))
+    return value
+
+
+def _choose(name, value, words):
+    if value not in words:
+        raise invalid(f"{name}={value!r}: expected {' or '.join(map(repr, words))}")
+    return words.index(value)
+
+
+def _last_batch(last_batch, drop_last):
+    if drop_last is None:
+        return 0 if last_batch is None else 1 + _choose('last_batch', last_batch, LAST_BATCH[1:])
+    word = 'drop' if drop_last else 'short'
+    if last_batch not in (None, word):
+        raise invalid(f'last_batch={last_batch!r} and drop_last={drop_last}: give one of the two')
+    return LAST_BATCH.index(word)
+
+
+def _seed(seed):
+    if seed is None:
+        return None
+    if seed == 'torch':
+        import torch
+
+        return torch.initial_seed() & SEED_MAX
+    return _number('seed', seed, 0, SEED_MAX)
+
+
+def _milliseconds(name, seconds):
+    if seconds is None or seconds == math.inf:
+        return FOREVER_MS
+    if seconds <= 0:
+        raise invalid(f'{name}={seconds}: expected seconds, more than 0')
+    return min(math.ceil(seconds * 1000), FOREVER_MS - 1)

@@ -1,0 +1,61 @@
+#!/usr/bin/env python3
+# SPDX-FileCopyrightText: The pinfeed authors
+# SPDX-License-Identifier: Apache-2.0
+"""Runs the tests of this directory and prints TAP, a line a case. Names on the command line choose cases, as for unittest.
+
+A case that needs torch or NumPy says that it is skipped where they are not.
+"""
+
+import os
+import sys
+import time
+import unittest
+
+HERE = os.path.dirname(os.path.abspath(__file__))
+
+
+class Tap(unittest.TestResult):
+    """One line a case, its trace before it."""
+
+    def __init__(self):
+        super().__init__()
+        self.number = 0
+
+    def startTest(self, test):
+        super().startTest(test)
+        self.began = time.monotonic()
+
+    def _say(self, good, test, *comments):
+        self.number += 1
+        for comment in comments:
+            for line in str(comment).splitlines():
+                print(f'# {line}')
+        print(f"{'ok' if good else 'not ok'} {self.number} - {test.id()} ({time.monotonic() - self.began:.2f} s)", flush=True)
+
+    def addSuccess(self, test):
+        self._say(True, test)
+
+    def addSkip(self, test, reason):
+        self._say(True, test, f'skipped: {reason}')
+
+    def addError(self, test, error):
+        super().addError(test, error)
+        self._say(False, test, self._exc_info_to_string(error, test))
+
+    def addFailure(self, test, error):
+        super().addFailure(test, error)
+        self._say(False, test, self._exc_info_to_string(error, test))
+
+
+def main():
+    sys.path.insert(0, HERE)
+    loader = unittest.TestLoader()
+    suite = loader.loadTestsFromNames(sys.argv[1:]) if sys.argv[1:] else loader.discover(HERE)
+    result = Tap()
+    print(f'1..{suite.countTestCases()}', flush=True)
+    suite.run(result)
+    return 0 if result.wasSuccessful() else 1
+
+
+if __name__ == '__main__':
+    sys.exit(main())

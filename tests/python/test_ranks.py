@@ -1,0 +1,166 @@
+# SPDX-FileCopyrightText: The pinfeed authors
+# SPDX-License-Identifier: Apache-2.0
+"""Ranks and seeds: who reads which rows, and who decides."""
+
+import contextlib
+import io
+import json
+import os
+import re
+import tempfile
+from unittest import mock
+
+import pinfeed
+from support import CONFIG, Case, needs_numpy, needs_torch, numpy, start_script, torch, wait_for
+
+GROUP = '''
+import os, sys
+import pinfeed, torch, torch.distributed as dist
+dist.init_process_group('gloo', init_method='file://' + sys.argv[1], rank=int(sys.argv[2]), world_size=2)
+alone = dist.new_group([0])
+loader = pinfeed.Loader('ramp', batch_size=10)
+index = [sample for batch in loader for sample in batch[0].tolist()]
+print('ROWS', *index)
+if dist.get_rank() == 0:
+    loader = pinfeed.Loader('ramp', process_group=alone)
+    print('OF', loader.world_size)
+dist.barrier()
+'''
+
+# Each rank notes the rows of each step, and rank 0 the state after it; all are at the same step.
+STEPS = '''
+import json, sys
+import pinfeed, torch, torch.distributed as dist
+directory, rank = sys.argv[1], int(sys.argv[2])
+dist.init_process_group('gloo', init_method=f'file://{directory}/store', rank=rank, world_size=2)
+loader = pinfeed.Loader('ramp', batch_size=10)
+for index, _ in loader:
+    with open(f'{directory}/{rank}', 'a') as file:
+        print(json.dumps([loader.state_dict()['row'], index.tolist()]), file=file)
+    dist.barrier()
+    if rank == 0:
+        with open(f'{directory}/state', 'a') as file:
+            print(json.dumps(loader.state_dict()), file=file)
+'''
+
+
+@needs_numpy
+class Ranks(Case):
+    config = CONFIG + '''
+  validation:
+    source: {type: synthetic, mode: ramp, samples: 50000, bytes: 8}
+    batch_size: 256
+    slots: 64
+'''
+
+    def count(self, world_size):
+        """Rows of all ranks, less padding."""
+        loaders = [self.loader('validation', rank=rank, world_size=world_size, with_info=True, output='numpy')
+                   for rank in range(world_size)]
+        seen = numpy.zeros(50000, int)
+        rows = 0
+        for batches in zip(*loaders):
+            for (index, _), info in batches:
+                numpy.add.at(seen, index[info.valid], 1)
+                rows += len(index)
+        self.assertTrue((seen == 1).all())
+        return rows
+
+    def test_validation_counts_each_row_once(self):
+        self.assertEqual(self.count(1), 50000)
+        self.assertIn(self.count(8), range(50000, 50008))
+        self.assertIn(self.count(7), range(50001, 50007))  # 7 does not divide it: there is padding
+
+    def test_both_or_neither(self):
+        self.assertRaisesRegex(pinfeed.Invalid, 'give both or neither', self.loader, rank=1)
+        self.assertRaisesRegex(pinfeed.Invalid, 'give both or neither', self.loader, world_size=1)
+        self.assertRaisesRegex(pinfeed.Invalid, 'rank is 2 in a world_size of 2', self.loader, rank=2, world_size=2)
+        self.assertRaisesRegex(pinfeed.Invalid, 'not initialised', self.loader, process_group=1)
+
+    def test_torchrun_without_a_group(self):
+        with mock.patch.dict(os.environ, RANK='1', WORLD_SIZE='4', LOCAL_RANK='1'):
+            self.assertRaisesRegex(pinfeed.Invalid, 'init_process_group.*rank=1, world_size=4 for a share', self.loader)
+            self.assertEqual(self.loader(rank=0, world_size=1).world_size, 1)
+        with mock.patch.dict(os.environ, RANK='0', WORLD_SIZE='1'):
+            self.assertEqual(self.loader().world_size, 1)
+
+    def test_sweeps_are_not_ranks(self):
+        with mock.patch.dict(os.environ, SLURM_PROCID='1', SLURM_NTASKS='4', OMPI_COMM_WORLD_RANK='1',
+                             OMPI_COMM_WORLD_SIZE='4', PMI_RANK='1', PMI_SIZE='4'):
+            loader = self.loader()
+        self.assertEqual((loader.rank, loader.world_size), (0, 1))
+
+    @needs_torch
+    def test_process_group(self):
+        with tempfile.TemporaryDirectory() as directory:
+            ranks = [start_script(GROUP, directory + '/store', str(rank), PINFEED_RUNTIME_DIR=self.daemon.runtime)
+                     for rank in range(2)]
+            outputs = [rank.communicate(timeout=60)[0] for rank in ranks]
+        seen = []
+        for rank, output in enumerate(outputs):
+            self.assertIn(f"pinfeed: ramp: rank {rank} of 2, from torch.distributed's default group", output)
+            seen += [int(word) for word in re.search('ROWS (.*)', output).group(1).split()]
+        self.assertEqual(sorted(seen), list(range(1000)))
+        self.assertIn('OF 1', outputs[0])
+
+    @needs_torch
+    def test_killed_and_resumed_on_other_world_sizes(self):
+        with tempfile.TemporaryDirectory() as directory:
+            ranks = [start_script(STEPS, directory, str(rank), PINFEED_RUNTIME_DIR=self.daemon.runtime)
+                     for rank in range(2)]
+            wait_for(lambda: len(read_lines(directory + '/state')) > 5)
+            for rank in ranks:
+                rank.kill()
+                rank.communicate()
+            state = read_lines(directory + '/state')[-1]
+            before = [sample for rank in range(2) for row, samples in read_lines(f'{directory}/{rank}')
+                      if row <= state['row'] for sample in samples]
+        self.assertEqual(len(before), state['row'])
+        for world_size in (1, 4):
+            loaders = [self.loader(rank=rank, world_size=world_size, batch_size=10, with_info=True, output='numpy')
+                       for rank in range(world_size)]
+            for loader in loaders:
+                loader.load_state_dict(state)
+            after = [sample for batches in zip(*loaders) for (index, _), info in batches
+                     for sample in index[info.valid].tolist()]
+            self.assertEqual(sorted(before + after), list(range(1000)))
+
+
+def read_lines(path):
+    """What stands in the whole lines of a file that somebody writes."""
+    try:
+        with open(path, encoding='ascii') as file:
+            return [json.loads(line) for line in file if line.endswith('\n')]
+    except FileNotFoundError:
+        return []
+
+
+@needs_numpy
+class Seeds(Case):
+    def order(self, **arguments):
+        return next(iter(self.loader(output='numpy', **arguments)))[0].tolist()
+
+    def test_given(self):
+        self.assertEqual(self.order(), self.order(seed=0))
+        self.assertNotEqual(self.order(), self.order(seed=1))
+        self.assertEqual(self.loader(seed=2**64 - 1).seed, 2**64 - 1)
+
+    @needs_torch
+    def test_of_torch_is_used_when_asked_for(self):
+        self.addCleanup(torch.seed)
+        torch.manual_seed(17)
+        self.assertEqual(self.loader(seed='torch').seed, 17)
+        self.assertEqual(self.loader().seed, 0)
+
+    @needs_torch
+    def test_in_vain_is_told_once(self):
+        self.addCleanup(torch.seed)
+        torch.manual_seed(1)
+        self.loader()
+        self.assertRegex(self.jobs()[0]['name'], r' \(torch seed 1\)$')
+        for seed, said in ((1, ''), (2, r'^pinfeed: ramp: torch.manual_seed\(2\) does not change what comes: '
+                                        r".* seed 0 with jobs that have set 1; pass seed='torch'.*\n$"), (3, '')):
+            torch.manual_seed(seed)
+            with contextlib.redirect_stderr(io.StringIO()) as text:
+                self.loader()
+            self.assertRegex(text.getvalue(), said or '^$')
