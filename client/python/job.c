@@ -77,15 +77,22 @@ static int read_attach(PyObject *args, PyObject *kwargs, struct pinfeed_attach *
                                 "start",
                                 "gather",
                                 "gather_timeout_ms",
+                                "group_size",
+                                "group_timeout_ms",
+                                "definition",
+                                "definition_file",
+                                "daemon",
                                 "state",
                                 NULL};
 
         return PyArg_ParseTupleAndKeywords(
-                args, kwargs, "s|$zzzO&O&O&O&O&O&O&O&O&O&O&z", names, &attach->pipeline, &attach->runtime_dir,
-                &attach->name, &attach->group, to_u32, &attach->rank, to_u32, &attach->world_size, to_u32,
-                &attach->batch_size, to_u32, &attach->max_held_batches, to_u32, &attach->last_batch, to_seed,
-                attach, to_u32, &attach->timeout_ms, to_u32, &attach->reconnect_s, to_u32, &attach->start,
-                to_u32, &attach->gather, to_u32, &attach->gather_timeout_ms, &attach->state);
+                args, kwargs, "z|$zzzO&O&O&O&O&O&O&O&O&O&O&O&O&zzzz", names, &attach->pipeline,
+                &attach->runtime_dir, &attach->name, &attach->group, to_u32, &attach->rank, to_u32,
+                &attach->world_size, to_u32, &attach->batch_size, to_u32, &attach->max_held_batches, to_u32,
+                &attach->last_batch, to_seed, attach, to_u32, &attach->timeout_ms, to_u32,
+                &attach->reconnect_s, to_u32, &attach->start, to_u32, &attach->gather, to_u32,
+                &attach->gather_timeout_ms, to_u32, &attach->group_size, to_u32, &attach->group_timeout_ms,
+                &attach->definition, &attach->definition_file, &attach->daemon, &attach->state);
 }
 
 /* ---- state ---- */

@@ -15,6 +15,7 @@ import sys
 import threading
 import time
 
+from . import definition as definitions
 from . import output as outputs
 from . import ranks, surroundings
 from ._pinfeed import Job
@@ -59,17 +60,18 @@ class Loader:
                  world_size=None, process_group=None, group=None, start='epoch', gather=1, gather_timeout=120,
                  last_batch=None, drop_last=None, fields=None, with_info=False, max_held_batches=4, zero_copy=False,
                  timeout=300, reconnect=60, runtime_dir=None, output='auto'):
-        self.pipeline = _name_of(pipeline)
+        self._definition = definitions.read(pipeline)
         _check_device(device)
         self._runtime_dir = None if runtime_dir is None else os.fspath(runtime_dir)
         self._timeout = math.inf if timeout is None else timeout
         rank, world_size, origin = ranks.find(rank, world_size, process_group)
         torch_seed = surroundings.torch_seed() if seed is None else None
         arguments = {
-            'pipeline': self.pipeline,
+            **self._definition._asdict(),
             'runtime_dir': self._runtime_dir,
             'name': surroundings.job_name(torch_seed),
             'group': group,
+            'group_size': ranks.on_this_machine(origin) if group else 0,
             'rank': _number('rank', rank, 0),
             'world_size': _number('world_size', world_size, 1),
             'batch_size': 0 if batch_size is None else _number('batch_size', batch_size, 1),
@@ -81,13 +83,15 @@ class Loader:
             'start': _choose('start', start, START),
             'gather': _number('gather', gather, 1),
             'gather_timeout_ms': _milliseconds('gather_timeout', gather_timeout),
+            'group_timeout_ms': _milliseconds('gather_timeout', gather_timeout),
         }
         output = outputs.make(output, pin_memory, zero_copy)
-        cell = surroundings.cell_of(sys._getframe(1), self.pipeline)
+        cell = surroundings.cell_of(sys._getframe(1), self._definition.words)
         surroundings.close_earlier(cell)
 
-        self._waiting = surroundings.Waiting(self.pipeline)
-        self._job = _attach(self._waiting, arguments)
+        self._waiting = surroundings.Waiting(self._definition.words)
+        self._job = self._open(arguments)
+        self.pipeline = self.state_dict()['pipeline']
         self._info = self._job.info()
         output.fields = self._job.fields()
         self._values = Values(output, self._choose_fields(output.fields, fields), with_info)
@@ -99,6 +103,12 @@ class Loader:
         self.dataset = Dataset(self._info['samples'])
         surroundings.remember(cell, self)
         self._introduce(origin, output, torch_seed)
+
+    def _open(self, arguments):
+        try:
+            return _attach(self._waiting, arguments)
+        except Error as error:
+            raise self._definition.reworded(error) from None
 
     # ---- iteration ----
 
@@ -186,7 +196,7 @@ class Loader:
                                      f"it with seed={state.get('seed')}, or pass force=True for the epoch and row alone")
         import json
 
-        _attach(self._waiting, {'pipeline': self.pipeline, 'runtime_dir': self._runtime_dir,
+        _attach(self._waiting, {**self._definition._asdict(), 'runtime_dir': self._runtime_dir,
                                 'state': json.dumps(state)}).close()  # the daemon has the words, and raises
         raise make(errno.ESTALE, f"the state has fingerprint {state.get('fingerprint')}, this loader {own['fingerprint']}: "
                                  'pass force=True to take its epoch and row all the same')
@@ -236,11 +246,16 @@ class Loader:
             surroundings.say(self.pipeline, f"seed {info['seed']}, from row {row} of epoch {epoch}, rank {info['rank']} of "
                              f"{info['world_size']}, batches of {info['batch_size']} rows as {output.name}, map "
                              f"{info['map']} (host memory), daemon pid {info['daemon_pid']}; {info['sharing']}")
+        if torch_seed is None and self._definition.daemon is None:
+            return
+        try:
+            there = status(self._runtime_dir)
+        except Error:
+            return  # a daemon that has gone since; the next batch will say so
         if torch_seed is not None:
-            try:
-                surroundings.tell_of_seeds(self.pipeline, torch_seed, info, status(self._runtime_dir)['jobs'])
-            except Error:
-                pass  # a daemon that has gone since; the next batch will say so
+            surroundings.tell_of_seeds(self.pipeline, torch_seed, info, there['jobs'])
+        if self._definition.daemon is not None:
+            surroundings.warn_of_cpus(there)
 
     def _choose_fields(self, there, wanted):
         """{name: index} of those that are wanted, or the number of all."""
@@ -314,16 +329,6 @@ def _attach(waiting, arguments):
 
 
 # ---- arguments ----
-
-def _name_of(pipeline):
-    """The pipeline's name. A definition, as a dict or in a file, is for a private daemon."""
-    if isinstance(pipeline, str) and '/' not in pipeline and not pipeline.endswith(('.yaml', '.yml')):
-        return pipeline
-    if not isinstance(pipeline, (str, dict, os.PathLike)):
-        raise TypeError(f"pipeline: expected a pipeline's name, got {type(pipeline).__name__}")
-    raise make(errno.ENOTSUP, 'a pipeline that is given as a file or a dict needs a daemon that the loader starts itself, '
-                              "which does not exist yet: start 'pinfeedd --config FILE' and give the pipeline's name")
-
 
 def _check_device(device):
     if device is not None and str(device) != 'cpu':

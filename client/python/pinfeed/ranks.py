@@ -33,6 +33,13 @@ def find(rank, world_size, process_group):
     return 0, 1, None
 
 
+def on_this_machine(origin):
+    """How many ranks of the run are on this machine, 0 for all: torchrun says it for the group that it has made."""
+    if origin is None:
+        return 0
+    return int(os.environ.get('LOCAL_WORLD_SIZE', '0'))
+
+
 def _check_torchrun():
     if 'RANK' not in os.environ or os.environ.get('WORLD_SIZE', '1') == '1':
         return

@@ -6,6 +6,7 @@ import os
 import re
 import sys
 import time
+import warnings
 import weakref
 
 PATIENCE_S = 2  # before a line says what is waited for
@@ -17,6 +18,7 @@ _TORCH_SEED_MAX = (1 << 32) - 1  # of those that people set; a process that has 
 
 _by_cell = {}
 _told_of_seeds = False
+_warned_of_cpus = set()
 
 
 def say(pipeline, text):
@@ -107,3 +109,16 @@ def tell_of_seeds(pipeline, seed, info, jobs):
         say(pipeline, f'torch.manual_seed({seed}) does not change what comes: this job shares order and random transforms of '
                       f"seed {info['seed']} with jobs that have set {', '.join(sorted(others))}; pass seed='torch' for an "
                       'order of its own, which is prepared for it alone')
+
+
+# ---- the daemon's surroundings ----
+
+def warn_of_cpus(status):
+    """Once for each daemon: that it has fewer processors than this process, for it was started from a smaller cgroup."""
+    own = len(os.sched_getaffinity(0))
+    if status['cpus'] >= own or status['pid'] in _warned_of_cpus:
+        return
+    _warned_of_cpus.add(status['pid'])
+    warnings.warn(f"the pinfeed daemon (pid {status['pid']}) may use {status['cpus']} processors, this process {own}: the job "
+                  'that started it had fewer. End it, when no job reads, and let a job with more start it; or start one '
+                  "yourself with 'pinfeedctl run'", stacklevel=4)
