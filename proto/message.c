@@ -5,9 +5,9 @@
  * members (kind, place, limits), and one encoder and one decoder walk those lists. So a limit that is written
  * in the table is held on both sides, and a new message needs no code.
  *
- * A received record is bytes and nothing else: numbers are put together from single bytes, never read through
- * a cast pointer, and every count is compared with its limit before anything is stored under it. The structs'
- * own layout is this compiler's business and never on the wire. The decoder is strict: there is exactly one
+ * A received record is bytes and nothing else: numbers are copied out of it, never read through a cast
+ * pointer, and every count is compared with its limit before anything is stored under it. The structs' own
+ * layout is this compiler's business and never on the wire. The decoder is strict: there is exactly one
  * encoding of a message, so that "decodes" means "somebody meant this".
  *
  * The lists are made inside functions, because there a typedef can carry the struct's name into the table's
@@ -19,6 +19,7 @@
 #include "base/seqpacket.h"
 #include "base/utf8.h"
 
+#include <endian.h>
 #include <errno.h>
 #include <stdbool.h>
 #include <string.h>
@@ -164,7 +165,7 @@ struct writer {
         bool full; /* something did not fit; nothing is written from then on */
 };
 
-static void put_bytes(struct writer *writer, const void *from, size_t n) {
+static inline void put_bytes(struct writer *writer, const void *from, size_t n) {
         if (writer->full || n > writer->size - writer->used) {
                 writer->full = true;
                 return;
@@ -173,12 +174,17 @@ static void put_bytes(struct writer *writer, const void *from, size_t n) {
         writer->used += n;
 }
 
+/* The low n bytes of it: the lists of the steady state are made of these, so the two usual sizes have copies
+ * that the compiler knows the length of. */
 static void put_number(struct writer *writer, uint64_t value, size_t n) {
-        uint8_t bytes[8];
+        uint64_t bytes = htole64(value);
 
-        for (size_t i = 0; i < n; i++)
-                bytes[i] = (uint8_t)(value >> (8 * i));
-        put_bytes(writer, bytes, n);
+        if (n == 8)
+                put_bytes(writer, &bytes, 8);
+        else if (n == 4)
+                put_bytes(writer, &bytes, 4);
+        else
+                put_bytes(writer, &bytes, n);
 }
 
 static int encode_members(struct writer *writer, const struct layout *layout, const char *object);
@@ -292,12 +298,18 @@ static const uint8_t *get_bytes(struct reader *reader, size_t n) {
 
 static bool get_number(struct reader *reader, size_t n, uint64_t *value) {
         const uint8_t *bytes = get_bytes(reader, n);
+        uint64_t little = 0;
 
+        *value = 0;
         if (!bytes)
                 return false;
-        *value = 0;
-        for (size_t i = 0; i < n; i++)
-                *value |= (uint64_t)bytes[i] << (8 * i);
+        if (n == 8)
+                memcpy(&little, bytes, 8);
+        else if (n == 4)
+                memcpy(&little, bytes, 4);
+        else
+                memcpy(&little, bytes, n);
+        *value = le64toh(little);
         return true;
 }
 
