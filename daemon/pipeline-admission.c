@@ -362,6 +362,8 @@ static void forget_counts(struct pipeline *pipeline) {
 void pipeline_admit_waiting(struct pipeline *pipeline) {
         bool waited = pipeline->awaited > 0;
 
+        if (!pipeline->unsettled)
+                return; /* as after nearly every batch */
         forget_counts(pipeline);
         list_for_each_safe (link, &pipeline->jobs) {
                 if (pipeline_job_of(link)->state == JOB_ATTACHING)
@@ -369,6 +371,7 @@ void pipeline_admit_waiting(struct pipeline *pipeline) {
                 else
                         pipeline_answer_seeks(pipeline, pipeline_job_of(link));
         }
+        pipeline->unsettled = pipeline->awaited > 0;
         pipeline_begin_groups(pipeline);
         scheduler_set_awaited(pipeline->scheduler, pipeline->awaited + pipeline_promised(pipeline, NULL));
         if (pipeline->awaited > 0 && !waited)

@@ -20,6 +20,7 @@
 #include <inttypes.h>
 
 void pipeline_seek(struct pipeline *pipeline) {
+        pipeline->unsettled = true;
         pipeline_step(pipeline);
 }
 

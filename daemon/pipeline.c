@@ -69,6 +69,7 @@ void pipeline_attach(struct pipeline *pipeline, struct job *job) {
                 job->attach.last_batch = (uint8_t)pipeline->config->last_batch;
         pipeline_refresh(pipeline);
         list_append(&pipeline->jobs, &job->pipeline_link);
+        pipeline->unsettled = true;
         if (pipeline->state == PIPELINE_STOPPING) {
                 job_refuse(job, -ESHUTDOWN, "pinfeedd is stopping");
                 return;
@@ -93,6 +94,7 @@ void pipeline_detach(struct pipeline *pipeline, struct job *job) {
         struct scheduler_job_view view;
 
         list_unlink(&job->pipeline_link);
+        pipeline->unsettled = true;
         if (pipeline->scheduler && scheduler_view_job(pipeline->scheduler, job->id, &view) == 0) {
                 if (pipeline->state !=
                     PIPELINE_STOPPING) /* a stop has few words, however many jobs there are */

@@ -101,6 +101,7 @@ struct pipeline {
         uint64_t vain_ns;     /* when the last of them was counted */
         uint32_t quarantined; /* slots that a killed worker which has not ended may still write into */
         uint32_t awaited;     /* slots that jobs which come or go elsewhere wait for; others give them back */
+        bool unsettled;       /* a job has come, gone or asked to go elsewhere, or waits for room */
         bool stepping;        /* pipeline_step is on the stack */
         bool again;           /* and something has happened since */
         char label[PIPELINE_LABEL_MAX + 1]; /* its name, or NAME#2 where another has that name: for people */

@@ -90,7 +90,7 @@ START_TEST(test_random_lives) {
         ck_assert_str_eq(result.breach, "");
         ck_assert_uint_ge(result.catch_ups_met, n / 2);
         ck_assert_uint_ge(result.events, n * 750);
-        ck_assert_uint_ge(result.deliveries, result.events / 10);
+        ck_assert_uint_ge(result.deliveries, result.events / 12);
         ck_assert_uint_ge(result.seeks, result.events / 100);
 }
 END_TEST
