@@ -24,6 +24,12 @@ class Tap(unittest.TestResult):
     def startTest(self, test):
         super().startTest(test)
         self.began = time.monotonic()
+        self.wrong = []  # of its subtests
+
+    def stopTest(self, test):
+        super().stopTest(test)
+        if self.wrong:  # then nothing else is said of the case
+            self._say(False, test, *self.wrong)
 
     def _say(self, good, test, *comments):
         self.number += 1
@@ -37,6 +43,11 @@ class Tap(unittest.TestResult):
 
     def addSkip(self, test, reason):
         self._say(True, test, f'skipped: {reason}')
+
+    def addSubTest(self, test, subtest, error):
+        super().addSubTest(test, subtest, error)
+        if error:
+            self.wrong.append(f'{subtest._subDescription()}:\n{self._exc_info_to_string(error, test)}')
 
     def addError(self, test, error):
         super().addError(test, error)

@@ -89,6 +89,46 @@ class Daemon:
             raise AssertionError(f'the daemon ended with {code}:\n{log}')
 
 
+class Private:
+    """A directory for a daemon that loaders start, and whatever daemon that is."""
+
+    def __init__(self):
+        self.directory = tempfile.mkdtemp(prefix='pf-', dir='/tmp')
+        self.runtime = os.path.join(self.directory, 'run')
+        self.environment = {'PINFEED_RUNTIME_DIR': self.runtime, 'PINFEED_STATE_DIR': os.path.join(self.directory, 'state')}
+
+    def status(self):
+        return pinfeed.status(self.runtime)
+
+    def pid(self):
+        """0: none listens."""
+        try:
+            return self.status()['pid']
+        except pinfeed.NotFound:
+            return 0
+
+    def starts(self):
+        """Daemons that have become ready here."""
+        with open(os.path.join(self.runtime, 'pinfeedd.log'), encoding='utf-8') as file:
+            return file.read().count('pinfeedd: ready')
+
+    def stop(self):
+        pid = self.pid()
+        if pid:
+            os.kill(pid, signal.SIGTERM)
+            wait_for(lambda: not is_alive(pid))
+        shutil.rmtree(self.directory)
+
+
+def is_alive(pid):
+    """Daemons are not children of ours: who gets them may leave them as zombies."""
+    try:
+        with open(f'/proc/{pid}/stat', encoding='ascii') as file:
+            return file.read().rpartition(')')[2].split()[0] not in 'ZX'
+    except (FileNotFoundError, ProcessLookupError):
+        return False
+
+
 class Case(unittest.TestCase):
     """Tests that share a daemon, and leave no job behind."""
 
@@ -126,10 +166,11 @@ class Case(unittest.TestCase):
         return output
 
 
-def start_script(script, *arguments, **environment):
-    return subprocess.Popen([sys.executable, '-B', '-c', script, *arguments], stdin=subprocess.DEVNULL,
-                            stdout=subprocess.PIPE, stderr=subprocess.STDOUT, text=True, preexec_fn=_die_with_parent,
-                            env=dict(os.environ, **environment))
+def start_script(script, *arguments, options={}, **environment):
+    """`options` are Popen's own. The script's standard input is there when `options` say so."""
+    options = {'stdin': subprocess.DEVNULL, 'preexec_fn': _die_with_parent, **options}
+    return subprocess.Popen([sys.executable, '-B', '-c', script, *arguments], stdout=subprocess.PIPE,
+                            stderr=subprocess.STDOUT, text=True, env=dict(os.environ, **environment), **options)
 
 
 def wait_for(condition, seconds=10):

@@ -4,12 +4,26 @@
 
 import gc
 import os
+import random
 import resource
+import subprocess
 import threading
 import time
 
 import pinfeed
-from support import LONG, Case, needs_numpy, needs_torch, ramp, torch, wait_for
+from support import LONG, Case, needs_numpy, needs_torch, ramp, start_script, torch, wait_for
+
+READ_ON_DEMAND = '''
+import numpy, pinfeed
+print('READY', flush=True)
+input()
+loader = pinfeed.Loader('wide', output='numpy')
+for index, data in loader:
+    data.max()  # touches each page
+print('DONE', flush=True)
+del index, data
+input()
+'''
 
 
 class Memory(Case):
@@ -24,6 +38,10 @@ pipelines:
     source: {type: synthetic, mode: ramp, samples: 400, bytes: 1M}
     batch_size: 40
     slots: 4
+  wide:
+    source: {type: synthetic, mode: ramp, samples: 400, bytes: 256K}
+    batch_size: 16
+    slots: 32
   small:
     source: {type: synthetic, mode: ramp, samples: 100000, bytes: 100}
     batch_size: 10
@@ -163,6 +181,57 @@ pipelines:
         self.assertTrue((data == ramp(index, 0, 3000)).all())
         print(f'# {slow} of the attachments took more than 50 ms')
 
+    @needs_numpy
+    def test_eight_come_and_go(self):  # A18
+        """At random; what has been looked up and dropped is unmapped, here and in the daemon."""
+        choose = random.Random(1)
+        before = None
+        loaders = [None] * 8
+        total = 10000 if LONG else 400
+        for step in range(total):
+            k = choose.randrange(8)
+            if loaders[k]:
+                loaders[k].close()
+                loaders[k] = None
+                continue
+            loaders[k] = pinfeed.Loader('ramp', runtime_dir=self.daemon.runtime, output='numpy', seed=choose.randrange(3))
+            if choose.random() < 0.7:
+                index, data = next(iter(loaders[k]))
+                self.assertTrue((data == ramp(index, 0, 3000)).all())
+                del index, data
+            if step > 50 and before is None:
+                before = self.all_mappings()
+        for loader in filter(None, loaders):
+            loader.close()
+        self.assertEqual(self.mappings(), 0)
+        self.assertLessEqual(self.all_mappings()[1], before[1])
+        self.assertLess(self.all_mappings()[0], before[0] + 10)  # the allocator's own come and go
+        print(f'# {total} times: mappings of process and daemon {before} -> {self.all_mappings()}')
+
+    @needs_numpy
+    def test_clients_share_one_ring(self):  # K4
+        clients = [start_script(READ_ON_DEMAND, options={'stdin': subprocess.PIPE}, PINFEED_RUNTIME_DIR=self.daemon.runtime)
+                   for _ in range(8)]
+        for client in clients:
+            self.addCleanup(client.communicate)
+            self.assertEqual(client.stdout.readline(), 'READY\n')
+        sizes = [self.total_of(clients)]
+        for first, end in ((0, 1), (1, 4), (4, 8)):
+            for client in clients[first:end]:
+                client.stdin.write('\n')
+                client.stdin.flush()
+                self.assertEqual(client.stdout.readline(), 'DONE\n')
+            sizes.append(self.total_of(clients))
+        print(f'# MiB (Pss) of daemon, workers and 8 clients, of whom 0, 1, 4, 8 read: {[size // 1024 for size in sizes]}')
+        self.assertGreater(sizes[1] - sizes[0], 64 * 1024)  # the ring
+        self.assertLess(sizes[1] - sizes[0], 150 * 1024)
+        self.assertLess(sizes[2] - sizes[1], 3 * 5 * 1024)
+        self.assertLess(sizes[3] - sizes[2], 4 * 5 * 1024)
+
+    def total_of(self, clients):
+        workers = [worker['pid'] for worker in pinfeed.status(self.daemon.runtime)['workers']]
+        return sum(self.pss(pid) for pid in [self.daemon.process.pid, *workers, *(client.pid for client in clients)])
+
     @needs_torch
     def test_reading_on_takes_no_more_memory(self):
         loader = self.loader('small', output='torch', with_info=True)
@@ -188,6 +257,17 @@ pipelines:
         """Rings that are mapped."""
         with open('/proc/self/maps', encoding='utf-8') as file:
             return sum('pinfeed-' in line for line in file)
+
+    def all_mappings(self):
+        counts = []
+        for pid in ('self', self.daemon.process.pid):
+            with open(f'/proc/{pid}/maps', encoding='utf-8') as file:
+                counts.append(len(file.readlines()))
+        return tuple(counts)
+
+    def pss(self, pid):
+        with open(f'/proc/{pid}/smaps_rollup', encoding='ascii') as file:
+            return next(int(line.split()[1]) for line in file if line.startswith('Pss:'))
 
     def descriptors(self):
         return len(os.listdir('/proc/self/fd')) + len(os.listdir(f'/proc/{self.daemon.process.pid}/fd'))

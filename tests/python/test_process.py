@@ -12,7 +12,7 @@ import time
 import types
 
 import pinfeed
-from support import Case, needs_numpy, ramp, wait_for
+from support import SLOWDOWN, Case, needs_numpy, ramp, wait_for
 
 READ = '''
 import numpy, pinfeed
@@ -43,18 +43,34 @@ print([name for name in ('torch', 'numpy', 'json', 'asyncio', 'multiprocessing',
         output = subprocess.run([sys.executable, '-S', '-c', script], check=True, capture_output=True, text=True).stdout
         self.assertEqual(output, '[]\n')
 
+    def test_import_is_quick(self):
+        """Less than 50 ms, of processor time: what else the machine does is not the package's."""
+        script = '''
+import time
+began, cpu = time.perf_counter(), time.process_time()
+import pinfeed
+print(time.perf_counter() - began, time.process_time() - cpu)
+'''
+        times = [subprocess.run([sys.executable, '-c', script], check=True, capture_output=True, text=True).stdout.split()
+                 for _ in range(5)]
+        wall, cpu = [sorted(float(each[i]) for each in times)[2] for i in range(2)]
+        print(f'# import pinfeed: {1000 * wall:.1f} ms, {1000 * cpu:.1f} ms of CPU (medians of 5)')
+        self.assertLess(cpu, 0.05 * SLOWDOWN)
+
     @needs_numpy
     def test_second_job_gets_its_first_batch_at_once(self):
         first = self.loader(output='numpy')
         next(iter(first))
         times = []
-        for _ in range(5):
+        for _ in range(9):
             began = time.perf_counter()
             second = self.loader(output='numpy')
             next(iter(second))
             times.append(time.perf_counter() - began)
             second.close()
-        self.assertLess(sorted(times)[2], 0.05)
+        times.sort()
+        print(f'# first batch of a second job: {1000 * times[4]:.1f} ms (median of 9, {1000 * times[-1]:.1f} at most)')
+        self.assertLess(times[4], 0.05 * SLOWDOWN)
 
     @needs_numpy
     def test_interrupt(self):
@@ -143,20 +159,18 @@ print([name for name in ('torch', 'numpy', 'json', 'asyncio', 'multiprocessing',
         self.assertTrue((data == ramp(index, 0, 3000)).all())
         next(reading)
 
-    def test_pickling(self):
-        import pickle
-        self.assertRaisesRegex(TypeError, 'cannot be sent to another process', pickle.dumps, self.loader(output='dlpack'))
-
     @needs_numpy
     def test_exception_in_the_loop_ends_the_process(self):  # E2
         script = READ + '''
+import time
 for batch in loader:
+    print(time.monotonic())
     raise ValueError('enough')
 '''
-        began = time.monotonic()
         output = self.run_script(script, check=False)
+        ended = time.monotonic()
         self.assertIn('ValueError: enough', output)
-        self.assertLess(time.monotonic() - began, 3)
+        self.assertLess(ended - float(output.split()[0]), SLOWDOWN)
 
     @needs_numpy
     def test_another_thread_is_told(self):

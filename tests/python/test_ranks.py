@@ -3,22 +3,28 @@
 """Ranks and seeds: who reads which rows, and who decides."""
 
 import contextlib
+import errno
 import io
 import json
 import os
 import re
+import signal
+import subprocess
+import sys
 import tempfile
+import time
+import unittest
 from unittest import mock
 
 import pinfeed
-from support import CONFIG, Case, needs_numpy, needs_torch, numpy, start_script, torch, wait_for
+from support import CONFIG, LONG, SLOWDOWN, Case, needs_numpy, needs_torch, numpy, start_script, torch, wait_for
 
 GROUP = '''
 import os, sys
 import pinfeed, torch, torch.distributed as dist
 dist.init_process_group('gloo', init_method='file://' + sys.argv[1], rank=int(sys.argv[2]), world_size=2)
 alone = dist.new_group([0])
-loader = pinfeed.Loader('ramp', batch_size=10)
+loader = pinfeed.Loader('ramp', batch_size=10, group='run')
 index = [sample for batch in loader for sample in batch[0].tolist()]
 print('ROWS', *index)
 if dist.get_rank() == 0:
@@ -41,6 +47,27 @@ for index, _ in loader:
     if rank == 0:
         with open(f'{directory}/state', 'a') as file:
             print(json.dumps(loader.state_dict()), file=file)
+'''
+
+TORCHRUN = '''
+import json, os, sys
+import pinfeed, torch, torch.distributed as dist
+directory, run = sys.argv[1:]
+dist.init_process_group('gloo')
+rank = dist.get_rank()
+loader = pinfeed.Loader('ramp', batch_size=10, group='run' + run, with_info=True)
+if os.path.exists(directory + '/state'):
+    with open(directory + '/state') as file:
+        loader.load_state_dict(json.load(file))
+for (index, _), info in loader:
+    state = loader.state_dict()
+    with open(f'{directory}/{run}.{rank}', 'a') as file:
+        print(json.dumps([state['row'] or 1000, index[info.valid].tolist()]), file=file)
+    dist.barrier()
+    if rank == 0 and state['row']:
+        with open(f'{directory}/{run}.state', 'a') as file:
+            print(json.dumps(state), file=file)
+dist.destroy_process_group()
 '''
 
 
@@ -93,7 +120,8 @@ class Ranks(Case):
     @needs_torch
     def test_process_group(self):
         with tempfile.TemporaryDirectory() as directory:
-            ranks = [start_script(GROUP, directory + '/store', str(rank), PINFEED_RUNTIME_DIR=self.daemon.runtime)
+            ranks = [start_script(GROUP, directory + '/store', str(rank), PINFEED_RUNTIME_DIR=self.daemon.runtime,
+                                  LOCAL_WORLD_SIZE='2')
                      for rank in range(2)]
             outputs = [rank.communicate(timeout=60)[0] for rank in ranks]
         seen = []
@@ -108,7 +136,7 @@ class Ranks(Case):
         with tempfile.TemporaryDirectory() as directory:
             ranks = [start_script(STEPS, directory, str(rank), PINFEED_RUNTIME_DIR=self.daemon.runtime)
                      for rank in range(2)]
-            wait_for(lambda: len(read_lines(directory + '/state')) > 5)
+            wait_for(lambda: len(read_lines(directory + '/state')) > 5, 60)  # torch is large, and imported twice
             for rank in ranks:
                 rank.kill()
                 rank.communicate()
@@ -126,6 +154,43 @@ class Ranks(Case):
             self.assertEqual(sorted(before + after), list(range(1000)))
 
 
+    @unittest.skipUnless(LONG, 'PINFEED_TEST_LONG is not set')
+    @needs_torch
+    @unittest.skipIf(torch and torch.__version__ < '2' and sys.version_info >= (3, 11),
+                     'torchrun 1.13 does not run on Python 3.11')
+    def test_torchrun(self):
+        """The same as a user does it: the launcher's process group is killed, and another launcher goes on."""
+        with tempfile.TemporaryDirectory() as directory:
+            script = directory + '/train.py'
+            with open(script, 'w', encoding='ascii') as file:
+                file.write(TORCHRUN)
+            first = self.torchrun(2, script, directory, 'first')
+            wait_for(lambda: len(read_lines(directory + '/first.state')) > 5, 60)
+            os.killpg(first.pid, signal.SIGKILL)
+            first.communicate()
+            state = read_lines(directory + '/first.state')[-1]
+            before = self.seen(directory, 'first', state['row'])
+            self.assertEqual(len(before), state['row'])
+            with open(directory + '/state', 'w', encoding='ascii') as file:
+                json.dump(state, file)
+            for ranks in (1, 4):
+                again = self.torchrun(ranks, script, directory, str(ranks))
+                output, _ = again.communicate(timeout=120 * SLOWDOWN)
+                self.assertEqual(again.returncode, 0, output)
+                self.assertEqual(sorted(before + self.seen(directory, str(ranks))), list(range(1000)))
+
+    def torchrun(self, ranks, *arguments):
+        return subprocess.Popen([sys.executable, '-B', '-m', 'torch.distributed.run', '--standalone', '--nproc_per_node',
+                                 str(ranks), *arguments], stdin=subprocess.DEVNULL, stdout=subprocess.PIPE, text=True,
+                                stderr=subprocess.STDOUT, start_new_session=True,
+                                env=dict(os.environ, PINFEED_RUNTIME_DIR=self.daemon.runtime, OMP_NUM_THREADS='1'))
+
+    def seen(self, directory, run, until=1000):
+        """Samples of the steps up to a row, of all ranks that have noted them."""
+        return [sample for rank in range(4) for row, samples in read_lines(f'{directory}/{run}.{rank}') if row <= until
+                for sample in samples]
+
+
 def read_lines(path):
     """What stands in the whole lines of a file that somebody writes."""
     try:
@@ -133,6 +198,51 @@ def read_lines(path):
             return [json.loads(line) for line in file if line.endswith('\n')]
     except FileNotFoundError:
         return []
+
+
+@needs_numpy
+class Groups(Case):
+    def rank(self, rank, group='run', **arguments):
+        return self.loader(rank=rank, world_size=4, batch_size=10, group=group, output='numpy', **arguments)
+
+    def test_a_missing_one_is_named(self):
+        ranks = [self.rank(rank, gather_timeout=1) for rank in (0, 1, 3)]
+        began = time.monotonic()
+        for rank in ranks:
+            for _ in range(2):  # for good
+                with self.assertRaisesRegex(TimeoutError, r'^rank 2 of group run \(4 ranks\) did not come within 1 s'):
+                    next(iter(rank))
+        self.assertLess(time.monotonic() - began, 3 * SLOWDOWN)
+
+    def test_all_have_come(self):
+        ranks = [self.rank(rank) for rank in range(4)]
+        other = [self.rank(rank, group='other') for rank in range(4)]  # another run, in the meantime
+        for run in (ranks, other):
+            seen = [sample for batches in zip(*run) for index, _ in batches for sample in index.tolist()]
+            self.assertEqual(sorted(seen), list(range(1000)))
+
+    def test_twice_the_same(self):
+        ranks = [self.rank(rank) for rank in range(3)]
+        with self.assertRaisesRegex(pinfeed.Error, r'^rank 1 of group run is there already \(job \d+, pid \d+\)') as caught:
+            self.rank(1)
+        self.assertEqual(caught.exception.errno, errno.EEXIST)
+        ranks.append(self.rank(3))
+        self.assertEqual({len(next(iter(rank))[0]) for rank in ranks}, {10})
+
+    def test_others_that_do_not_match(self):
+        self.rank(0)
+        self.assertRaisesRegex(pinfeed.Error, 'batch_size is 20, but 10 for rank 0 of the same group run', self.loader, rank=1,
+                               world_size=4, batch_size=20, group='run')
+
+    @needs_torch
+    def test_on_several_machines(self):
+        """torchrun tells how many ranks are on this one; the others are not waited for."""
+        with mock.patch.multiple(torch.distributed, is_initialized=lambda: True, get_rank=lambda group: 2,
+                                 get_world_size=lambda group: 4), mock.patch.dict(os.environ, LOCAL_WORLD_SIZE='1'), \
+                contextlib.redirect_stderr(io.StringIO()):
+            loader = self.loader(batch_size=10, group='run', output='numpy')
+        self.assertEqual((loader.rank, loader.world_size), (2, 4))
+        self.assertEqual(sum(len(index) for index, _ in loader), 250)
 
 
 @needs_numpy

@@ -3,12 +3,21 @@
 """What a batch is: types, shapes, bytes, and what may be done with them."""
 
 import os
+import signal
 import subprocess
 import warnings
 
 import pinfeed
 from pinfeed import output as outputs
-from support import BUILD, Case, needs_numpy, needs_torch, numpy, ramp, torch
+from support import BUILD, SLOWDOWN, Case, needs_numpy, needs_torch, numpy, ramp, start_script, torch
+
+WRITE = '''
+import torch, pinfeed
+index, data = next(iter(pinfeed.Loader('ramp', zero_copy=True)))
+print('SAME', int(index[0]), flush=True)
+data += 1
+print('written')
+'''
 
 
 @needs_numpy
@@ -42,6 +51,17 @@ class Values(Case):
         for (_, data), (index, same) in zip(ours, theirs):
             data += 1
             self.assertTrue((same == ramp(index, 0, 3000)).all())
+
+    @needs_torch
+    def test_writing_in_the_ring_ends_who_does_it(self):  # D7
+        reading = iter(self.loader(output='numpy'))
+        index, data = next(reading)
+        writer = start_script(WRITE, PINFEED_RUNTIME_DIR=self.daemon.runtime)
+        output, _ = writer.communicate(timeout=30 * SLOWDOWN)
+        self.assertEqual((output, writer.returncode), (f'SAME {index[0]}\n', -signal.SIGSEGV))
+        for _ in range(2):  # and the others do not notice
+            self.assertTrue((data == ramp(index, 0, 3000)).all())
+            index, data = next(reading)
 
     @needs_torch
     def test_torch_if_it_is_imported(self):
@@ -117,9 +137,6 @@ class Values(Case):
             with self.subTest(arguments), self.assertRaisesRegex(pinfeed.Error, words):
                 self.loader(**arguments)
         self.loader(device='cpu')
-        for definition in ({'source': {}}, 'pinfeed.yaml', './pinfeed'):
-            self.assertRaisesRegex(pinfeed.Error, 'which does not exist yet', pinfeed.Loader, definition)
-        self.assertRaises(TypeError, pinfeed.Loader, 7)
 
     def test_what_is_not_there(self):
         with self.assertRaisesRegex(FileNotFoundError, 'absent'):

@@ -32,7 +32,7 @@ class Loader:
     dataset: Sized
     def __init__(
         self,
-        pipeline: str,
+        pipeline: Union[str, "os.PathLike[str]", Dict[str, Any]],
         *,
         batch_size: Optional[int] = None,
         device: Any = None,

@@ -10,6 +10,7 @@ Ctrl-C works, and nothing refers back to the loader, so that one whose variable 
 import errno
 import gc
 import math
+import operator
 import os
 import sys
 import threading
@@ -28,6 +29,26 @@ FOREVER_MS = 0xffffffff
 SEED_MAX = (1 << 64) - 1
 LAST_BATCH = ['default', 'short', 'drop', 'pad']  # enum pinfeed_last_batch
 START = ['epoch', 'live']  # enum pinfeed_start
+STATE = ('pipeline', 'fingerprint', 'seed', 'epoch', 'row')  # members of a state
+
+# What torch's DataLoader is told, and who decides it here.
+OF_DATALOADER = {
+    'dataset': 'samples come from the pipeline, the first argument: a name, the path of a YAML file or a dict',
+    'shuffle': "the order is the pipeline's: say `shuffle: true` there",
+    'sampler': "the order follows from the pipeline's `shuffle`, the seed and the epoch; rank and world_size give a share",
+    'batch_sampler': "the order follows from the pipeline's `shuffle`, the seed and the epoch; batch_size is an argument",
+    'num_workers': "the daemon's workers prepare for all jobs; a pipeline's `workers` bounds their number, and without it "
+                   'they use all processors that there are',
+    'collate_fn': 'batches come from the daemon stacked; change them in the loop',
+    'worker_init_fn': "workers are the daemon's, and run no code of this process",
+    'multiprocessing_context': "workers are the daemon's, and run no code of this process",
+    'generator': 'order and random transforms follow from the seed: pass seed, an integer',
+    'prefetch_factor': "how much is prepared ahead is the pipeline's `slots`; max_held_batches is how much lies ready for "
+                       'this loader',
+    'persistent_workers': 'workers stay between epochs in any case',
+    'pin_memory_device': 'pin_memory=True is for every device',
+    'in_order': 'batches come in order in any case',
+}
 
 
 class Dataset:
@@ -38,6 +59,9 @@ class Dataset:
 
     def __len__(self):
         return self._samples
+
+    def __getitem__(self, index):
+        raise TypeError("a loader's dataset has a length only: the samples are the daemon's, and come in the loader's batches")
 
 
 class Sampler:
@@ -59,10 +83,11 @@ class Loader:
     def __init__(self, pipeline, *, batch_size=None, device=None, pin_memory=False, seed=None, rank=None,
                  world_size=None, process_group=None, group=None, start='epoch', gather=1, gather_timeout=120,
                  last_batch=None, drop_last=None, fields=None, with_info=False, max_held_batches=4, zero_copy=False,
-                 timeout=300, reconnect=60, runtime_dir=None, output='auto'):
+                 timeout=300, reconnect=60, runtime_dir=None, output='auto', **unknown):
+        _check_unknown(unknown)
         self._definition = definitions.read(pipeline)
         _check_device(device)
-        self._runtime_dir = None if runtime_dir is None else os.fspath(runtime_dir)
+        self._runtime_dir = None if runtime_dir is None else os.fsdecode(runtime_dir)
         self._timeout = math.inf if timeout is None else timeout
         rank, world_size, origin = ranks.find(rank, world_size, process_group)
         torch_seed = surroundings.torch_seed() if seed is None else None
@@ -70,7 +95,7 @@ class Loader:
             **self._definition._asdict(),
             'runtime_dir': self._runtime_dir,
             'name': surroundings.job_name(torch_seed),
-            'group': group,
+            'group': _group(group),
             'group_size': ranks.on_this_machine(origin) if group else 0,
             'rank': _number('rank', rank, 0),
             'world_size': _number('world_size', world_size, 1),
@@ -79,12 +104,13 @@ class Loader:
             'last_batch': _last_batch(last_batch, drop_last),
             'seed': _seed(seed),
             'timeout_ms': _milliseconds('timeout', timeout),
-            'reconnect_s': math.ceil(_number('reconnect', reconnect or 0, 0)),
+            'reconnect_s': math.ceil(_seconds('reconnect', reconnect or 0)),
             'start': _choose('start', start, START),
             'gather': _number('gather', gather, 1),
             'gather_timeout_ms': _milliseconds('gather_timeout', gather_timeout),
             'group_timeout_ms': _milliseconds('gather_timeout', gather_timeout),
         }
+        _check_fields(fields)
         output = outputs.make(output, pin_memory, zero_copy)
         cell = surroundings.cell_of(sys._getframe(1), self._definition.words)
         surroundings.close_earlier(cell)
@@ -130,7 +156,8 @@ class Loader:
 
     def set_epoch(self, epoch):
         """The next iter() is this epoch. Where a loaded state is in the middle of it, it still goes on from there."""
-        if _number('epoch', epoch, 0) != self._next[0]:
+        epoch = _number('epoch', epoch, 0)
+        if epoch != self._next[0]:
             self._next = (epoch, 0)
 
     def _take(self):
@@ -145,6 +172,7 @@ class Loader:
                 except Timeout:
                     if time.perf_counter() - began >= self._timeout:
                         raise
+                    self._check_failed()
                     self._waiting.tell()
                 except Error as error:
                     if error.errno != errno.EBUSY:
@@ -155,6 +183,14 @@ class Loader:
                     collected = True
         finally:
             self._waited += time.perf_counter() - began
+
+    def _check_failed(self):
+        """Raises if that nothing comes is for good, for ranks of the group are missing: then it is said at once."""
+        try:
+            self._job.next(0)
+        except Error as error:
+            if error.errno != errno.EAGAIN:
+                raise error from None
 
     def _accept(self, rows):
         """The user has the batch."""
@@ -178,14 +214,15 @@ class Loader:
 
     def load_state_dict(self, state, *, force=False):
         """The next iter() goes on exactly there. pinfeed.Stale if pipeline or seed have changed, unless forced."""
-        if not isinstance(state, dict) or not {'epoch', 'row'} <= state.keys():
-            raise invalid('load_state_dict: expected what state_dict() gave, a dict with pipeline, fingerprint, seed, '
-                          'epoch and row')
+        needed = STATE[-2:] if force else STATE
+        if not isinstance(state, dict) or not state.keys() >= set(needed):
+            raise invalid(f"load_state_dict: expected what state_dict() gave, a dict with {', '.join(needed)}")
+        place = _number('epoch', state['epoch'], 0), _number('row', state['row'], 0, SEED_MAX)
         if not force:
             self._check_state(state)
-        self._job.seek(state['epoch'], state['row'])
+        self._job.seek(*place)
         self._ticket += 1
-        self._next = (state['epoch'], state['row'])
+        self._next = place
 
     def _check_state(self, state):
         own = self.state_dict()
@@ -292,8 +329,13 @@ class Loader:
     def __exit__(self, *unused):
         self.close()
 
+    def __getitem__(self, index):
+        raise TypeError("a pinfeed.Loader takes the place of torch's DataLoader, not of a dataset: iterate over it, without "
+                        'a DataLoader around')
+
     def __reduce__(self):
-        raise TypeError('a pinfeed.Loader cannot be sent to another process: make one there')
+        raise TypeError('a pinfeed.Loader cannot be copied, nor be sent to another process (a DataLoader with num_workers '
+                        'does that): make one there')
 
 
 def _attach(waiting, arguments):
@@ -336,10 +378,35 @@ def _check_device(device):
                                   'move them yourself, with pin_memory=True and .to(device, non_blocking=True)')
 
 
+def _check_unknown(unknown):
+    for name in unknown:
+        if name in OF_DATALOADER:
+            raise TypeError(f'pinfeed.Loader has no argument {name!r}: {OF_DATALOADER[name]}')
+        import difflib
+
+        near = difflib.get_close_matches(name, Loader.__init__.__kwdefaults__, 1)
+        raise TypeError(f'pinfeed.Loader has no argument {name!r}' + (f', the nearest one is {near[0]!r}' if near else ''))
+
+
+def _check_fields(fields):
+    if fields is not None and (isinstance(fields, str) or not fields):
+        raise invalid(f"fields={fields!r}: expected a list of names, such as ['image', 'label']; None: all")
+
+
+def _group(group):
+    if group is not None and not isinstance(group, str):
+        raise invalid(f'group={group!r}: expected a text that the ranks of a run have in common')
+    return group
+
+
 def _number(name, value, least, most=FOREVER_MS):
-    if isinstance(value, bool) or not least <= value <= most:
-        raise invalid(f'{name}={value}: expected {least} or more' + (f', at most {most}' if value > most else ''))
-    return value
+    try:
+        number = operator.index(value)
+    except TypeError:
+        raise invalid(f'{name}={value!r}: expected a whole number') from None
+    if isinstance(value, bool) or not least <= number <= most:
+        raise invalid(f'{name}={value}: expected {least} or more' + (f', at most {most}' if number > most else ''))
+    return number
 
 
 def _choose(name, value, words):
@@ -367,9 +434,15 @@ def _seed(seed):
     return _number('seed', seed, 0, SEED_MAX)
 
 
+def _seconds(name, seconds):
+    if not hasattr(seconds, '__float__') or not 0 <= seconds <= FOREVER_MS:
+        raise invalid(f'{name}={seconds!r}: expected seconds, 0 to {FOREVER_MS}')
+    return seconds
+
+
 def _milliseconds(name, seconds):
     if seconds is None or seconds == math.inf:
         return FOREVER_MS
-    if seconds <= 0:
-        raise invalid(f'{name}={seconds}: expected seconds, more than 0')
+    if not hasattr(seconds, '__float__') or not seconds > 0:
+        raise invalid(f'{name}={seconds!r}: expected seconds, more than 0')
     return min(math.ceil(seconds * 1000), FOREVER_MS - 1)
