@@ -227,7 +227,10 @@ static void connection_describe(struct job_progress *progress, const struct mess
                 break;
         case MESSAGE_STAGE_WAITING:
                 snprintf(progress->text, sizeof(progress->text),
-                         "waiting until other jobs give back slots of the ring: %llu needed", total);
+                         "waiting until other jobs give back slots of the ring: %llu needed. 'pinfeedctl "
+                         "jobs' shows who holds them, also unread; end a job, or give the pipeline more "
+                         "`slots`",
+                         total);
                 break;
         case MESSAGE_STAGE_STARTING:
                 snprintf(progress->text, sizeof(progress->text), "starting workers: %llu of %llu", done,

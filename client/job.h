@@ -37,7 +37,7 @@ struct job_progress {
         void *context;
         uint64_t due_ns; /* not before */
         bool pending;    /* `text` has not been shown */
-        char text[128];
+        char text[256];
 };
 
 /* seek.c: a journey of the job. At most one SEEK is on its way; what is asked for meanwhile waits for its
