@@ -1,26 +1,23 @@
 #!/usr/bin/env python3
 # SPDX-FileCopyrightText: The pinfeed authors
 # SPDX-License-Identifier: Apache-2.0
-"""The demo: draws images, starts a private daemon on them, attaches three trainers, shows what they shared.
+"""The demo where torch is not installed: draws images, starts a daemon on them, attaches three trainers in C, shows what
+they shared.
 
     demo.py BUILD
 
 Uses only what a user has: pinfeedd, pinfeedctl, the control socket, and a trainer that links libpinfeed
-(train.c beside this file). All files are in one temporary directory; all processes are ended on the way out, whichever
-way that is.
+(train.c beside this file).
 """
 
 import json
 import os
-import shutil
-import signal
-import socket
 import subprocess
 import sys
-import tempfile
 import time
 
-WIDTH = 100
+from stage import Stage, perform
+
 EPOCHS = 20
 TRAINERS = [('slow', '0.0003', 0), ('right', '0.003', 0), ('fast', '0.03', 1.5)]  # name, learning rate, seconds later
 
@@ -43,49 +40,11 @@ pipelines:
 '''
 
 
-class Demo:
+class Demo(Stage):
     def __init__(self, build):
-        self.build = os.path.abspath(build)
-        self.bin = os.path.join(self.build, 'install/bin')
+        super().__init__(build)
         self.train = os.path.join(self.build, 'client/examples/train')
-        self.directory = tempfile.mkdtemp(prefix='pf-', dir='/tmp')  # short: a socket's path has room for 108 bytes
-        self.runtime = os.path.join(self.directory, 'run')
-        self.processes = []
-        self.tty = sys.stdout.isatty()
-        self.said = 0
         self.together = None  # rows delivered and prepared when the late trainer came
-
-    # ---- processes ----
-
-    def start(self, name, argv):
-        """In a session of its own: Ctrl-C comes to this program alone, which then ends the others in order."""
-        log = open(os.path.join(self.directory, name + '.log'), 'w', encoding='utf-8')
-        out = open(os.path.join(self.directory, name + '.out'), 'w', encoding='utf-8')
-        with log, out:
-            process = subprocess.Popen(argv, stdin=subprocess.DEVNULL, stdout=out, stderr=log, start_new_session=True)
-        process.demo_name = name
-        self.processes.append(process)
-        return process
-
-    def read(self, name):
-        with open(os.path.join(self.directory, name), encoding='utf-8') as file:
-            return file.read()
-
-    def fail(self, words, *names):
-        for name in names:
-            words += f'\n--- {name}:\n' + self.read(name + '.log')
-        raise SystemExit('demo: ' + words)
-
-    def close(self):
-        for process in reversed(self.processes):  # the daemon, which was first, is last
-            if process.poll() is None:
-                process.terminate()
-                try:
-                    process.wait(3)
-                except subprocess.TimeoutExpired:
-                    process.kill()
-                    process.wait()
-        shutil.rmtree(self.directory, ignore_errors=True)
 
     # ---- the daemon ----
 
@@ -102,43 +61,10 @@ class Demo:
             time.sleep(0.01)
         return daemon
 
-    def status(self):
-        with socket.socket(socket.AF_UNIX) as control:
-            control.settimeout(2)
-            control.connect(os.path.join(self.runtime, 'control.sock'))
-            control.sendall(b'status\n')
-            answer = b''
-            while not answer.endswith(b'\n'):
-                part = control.recv(65536)
-                if not part:
-                    break
-                answer += part
-        return json.loads(answer)
-
     def pipeline(self, name):
         return next(p for p in self.status()['pipelines'] if p['name'] == name)
 
-    # ---- what people see ----
-
-    def live(self, text):
-        text = text[:WIDTH - 1]
-        if self.tty:
-            print('\r' + text.ljust(WIDTH - 1), end='', flush=True)
-        elif time.monotonic() - self.said >= 1:
-            self.said = time.monotonic()
-            print(text, flush=True)
-
-    def live_end(self):
-        if self.tty:
-            print('\r' + ' ' * (WIDTH - 1) + '\r', end='', flush=True)
-
-    def draw(self):
-        images = os.path.join(self.directory, 'images')
-        subprocess.run([os.path.join(self.build, 'tests/support/draw-images'), images, '--per-class', '40',
-                        '--size', '320x240'], check=True, stdout=subprocess.DEVNULL)
-        files = [os.path.join(path, name) for path, _, names in os.walk(images) for name in names]
-        size = sum(os.path.getsize(file) for file in files)
-        print(f'Drew {len(files)} JPEG images of ten classes, 320 x 240, {size / 2**20:.1f} MiB.')
+    # ---- the trainers ----
 
     def train_one(self, name, rate, pipeline, epochs):
         return self.start(name, [self.train, '--runtime-dir', self.runtime, '--epochs', str(epochs), '--lr', rate,
@@ -196,7 +122,7 @@ def shared(who, delivered, prepared):
 
 
 def run(demo):
-    demo.draw()
+    demo.draw(40, 320, 240)
     demo.start_daemon()
     results, picture = demo.trainers()
     pipeline = demo.pipeline('scenes')
@@ -214,21 +140,5 @@ def run(demo):
           f'first batch after {article["first_batch_ms"]:.1f} ms.')
 
 
-def interrupted(number, frame):
-    raise SystemExit(128 + number)
-
-
-def main():
-    for number in (signal.SIGTERM, signal.SIGHUP, signal.SIGINT):
-        signal.signal(number, interrupted)
-    demo = Demo(sys.argv[1])
-    try:
-        run(demo)
-    finally:
-        for number in (signal.SIGTERM, signal.SIGHUP, signal.SIGINT):
-            signal.signal(number, signal.SIG_IGN)
-        demo.close()
-
-
 if __name__ == '__main__':
-    main()
+    perform(Demo(sys.argv[1]), run)

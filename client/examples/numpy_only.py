@@ -1,29 +1,40 @@
 #!/usr/bin/env python3
 # SPDX-FileCopyrightText: The pinfeed authors
 # SPDX-License-Identifier: Apache-2.0
-"""Mean and standard deviation of each channel of a pipeline's images, without torch: what `normalize` wants.
+"""Mean and standard deviation of each channel of an image folder, without torch: what `normalize` wants.
 
-    numpy_only.py PIPELINE
+    numpy_only.py FOLDER
 
-Give it a pipeline without normalize. The arrays are views of the ring, so nothing is copied.
+FOLDER has a directory of JPEG files for each class. The arrays are views of shared memory, so nothing is copied.
 """
 
-import sys
+import argparse
 
 import numpy
 
 import pinfeed
 
 
+def pipeline(folder):
+    return {
+        'source': {'type': 'imagefolder', 'path': folder},
+        'transforms': [{'resize': {'size': 224}}, {'center_crop': {'size': 224}}],
+        'output': {'dtype': 'float32'},  # 0 to 1
+        'batch_size': 32,
+    }
+
+
 def main():
+    parser = argparse.ArgumentParser(description=__doc__.splitlines()[0])
+    parser.add_argument('folder')
     count, total, squares = 0, 0.0, 0.0
-    with pinfeed.Loader(sys.argv[1], fields=['images'], last_batch='short') as loader:
+    with pinfeed.Loader(pipeline(parser.parse_args().folder), fields=['images']) as loader:
         for batch in loader:
-            images = batch['images'].astype(numpy.float64)
+            images = batch['images']
             count += images.size // images.shape[1]
-            total = total + images.sum(axis=(0, 2, 3))
-            squares = squares + (images * images).sum(axis=(0, 2, 3))
-            del batch  # or it would keep its slot while the next one is waited for
+            total = total + images.sum(axis=(0, 2, 3), dtype=numpy.float64)
+            squares = squares + (images * images).sum(axis=(0, 2, 3), dtype=numpy.float64)
+            del batch, images  # or they would keep their place in the ring while the next ones are waited for
         waited = loader.stats()['wait_s']
     mean = total / count
     print('mean', *mean.round(4), 'std', *numpy.sqrt(squares / count - mean * mean).round(4), f'waited {waited:.1f} s')
