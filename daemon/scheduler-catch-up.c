@@ -12,6 +12,10 @@
  * of them lacks a slot before the other's next: from then on what one lacks the other lacks as well. With
  * ranks this brings a whole run on, since a step is one place.
  *
+ * While workers now and then have nothing to do they make enough for everybody as they are, and nobody is
+ * brought on: a job that goes at its own speed, or its GPU's, would not come nearer, and what was prepared
+ * ahead for it in vain would be evicted for what others want sooner.
+ *
  * Only the order of work changes. Who may have a batch, what is due, and what may be evicted for what stays
  * as the five rules say: so jobs that wait meanwhile keep their leases and the READY slots of their due
  * batches, and get whatever work is left when nothing can be begun for those behind.
@@ -30,6 +34,7 @@ enum {
         /* of catch_up: between two searches, and for which a job that waited counts as one that waits: 0.1 s
          * of the usual 60 s */
         CATCH_UP_MOMENT_PARTS = 600,
+        CATCH_UP_REST_PARTS = 60, /* of catch_up, in which workers had something to do: 1 s of the usual 60 */
         CATCH_UP_GRACE_PARTS = 30, /* of catch_up, beyond twice the promised time */
         CATCH_UP_TIRED = 10,
 };
@@ -214,6 +219,19 @@ static void begin(struct scheduler *scheduler, struct consumer *consumer, const 
                           catch_up->ns / CATCH_UP_GRACE_PARTS;
 }
 
+void catch_up_note_rest(struct scheduler *scheduler) {
+        if (scheduler->n_out == 0)
+                scheduler->catch_up.workers_rested = scheduler->now;
+}
+
+static bool workers_suffice(const struct scheduler *scheduler) {
+        const struct catch_up *catch_up = &scheduler->catch_up;
+
+        return catch_up->workers_rested > 0 &&
+               scheduler->now - catch_up->workers_rested <= catch_up->ns / CATCH_UP_REST_PARTS &&
+               !is_left_out(scheduler, SCHEDULER_WITHOUT_CATCH_UP_NEED);
+}
+
 /* The job with the least to make up, among those that wait. */
 static void search(struct scheduler *scheduler) {
         struct consumer *found = NULL;
@@ -258,7 +276,7 @@ void catch_up_look(struct scheduler *scheduler, uint64_t now) {
                         give_up(scheduler);
                 }
         }
-        if (catch_up->front || catch_up->rows == 0 || now < catch_up->look_at ||
+        if (catch_up->front || catch_up->rows == 0 || now < catch_up->look_at || workers_suffice(scheduler) ||
             (now < catch_up->rest_until && !is_left_out(scheduler, SCHEDULER_WITHOUT_CATCH_UP_REST)))
                 return;
         catch_up->look_at = now + catch_up->ns / CATCH_UP_MOMENT_PARTS;

@@ -296,13 +296,20 @@ static uint32_t hand_out(struct scheduler *scheduler, struct slot *slot, uint32_
         return first;
 }
 
+static bool find_work(struct scheduler *scheduler, struct choice *choice) {
+        if (may_hand_out(scheduler) && choose(scheduler, choice))
+                return true;
+        catch_up_note_rest(scheduler);
+        return false;
+}
+
 bool scheduler_next_chunk(struct scheduler *scheduler, uint32_t rows_wanted, uint32_t workers,
                           struct scheduler_chunk *chunk) {
         struct choice choice;
         struct slot *slot;
         uint32_t rows, first;
 
-        if (!may_hand_out(scheduler) || !choose(scheduler, &choice))
+        if (!find_work(scheduler, &choice))
                 return false;
         slot = take(scheduler, &choice);
         rows = chunk_rows(slot, open_run(scheduler, slot), choice.urgency.use, rows_wanted, workers);
@@ -323,7 +330,7 @@ bool scheduler_next_chunk(struct scheduler *scheduler, uint32_t rows_wanted, uin
 bool scheduler_peek_chunk(struct scheduler *scheduler, uint64_t *use, uint64_t *since) {
         struct choice choice, waiting;
 
-        if (!may_hand_out(scheduler) || !choose(scheduler, &choice))
+        if (!find_work(scheduler, &choice))
                 return false;
         if (scheduler->catch_up.front && !(scheduler->sabotage & SCHEDULER_WITHOUT_CATCH_UP_RANK) &&
             choose_among(scheduler, false, &waiting) && more_urgent(waiting.urgency, choice.urgency))

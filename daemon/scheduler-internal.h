@@ -38,6 +38,7 @@ enum scheduler_sabotage {
         SCHEDULER_WITHOUT_WARM_LAST = 1 << 17,     /* what is kept warm goes like any other slot */
         SCHEDULER_WITHOUT_WARM_REST = 1 << 18,     /* slots are filled for nobody while there are jobs */
         SCHEDULER_WITHOUT_EXPECTING = 1 << 19,     /* nobody waits for the ranks of its run */
+        SCHEDULER_WITHOUT_CATCH_UP_NEED = 1 << 21, /* also while workers have nothing to do */
         SCHEDULER_WITHOUT_CATCH_UP_RANK = 1 << 20, /* others come before those who wait for a catch-up */
 };
 
@@ -177,6 +178,7 @@ struct catch_up {
         struct stream_place from, to; /* the stretch: where that job was, where the front is */
         uint64_t began, until;
         uint64_t rest_until, look_at; /* none begins, nobody looks before */
+        uint64_t workers_rested;      /* when they had nothing to do, last; 0: never */
 };
 
 struct lockstep {
@@ -347,6 +349,8 @@ struct stream_place consumer_place(const struct scheduler *scheduler, const stru
 uint64_t consumer_lag(struct scheduler *scheduler, struct consumer *consumer, const struct consumer **frontp);
 uint64_t catch_up_use(const struct scheduler *scheduler, struct slot_key key, struct consumer **who);
 void catch_up_look(struct scheduler *scheduler, uint64_t now);
+/* No chunk is out, and there is none. */
+void catch_up_note_rest(struct scheduler *scheduler);
 void catch_up_forget(struct scheduler *scheduler, const struct consumer *consumer);
 
 /* scheduler-grant.c, too */

@@ -130,6 +130,8 @@ static const char *check_begin(struct model *model, const struct scheduler_catch
                 return "a job catches up that is too far behind";
         if (now < its->rest_until)
                 return "a catch-up began too soon after the last one";
+        if (its->rested > 0 && now - its->rested <= its->ns / 60)
+                return "a job catches up while workers have time";
         its->limit = now + its->ns / 30 +
                      (uint64_t)(2.0 * (double)((end - lack) * model->config.slot_rows) / (double)its->rows *
                                 (double)its->ns);

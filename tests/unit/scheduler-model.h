@@ -76,7 +76,8 @@ struct model_catch_up {
         bool runs;
         struct scheduler_catch_up view;
         uint64_t limit, rest_until;
-        uint64_t seen; /* when it was looked at last */
+        uint64_t seen;   /* when it was looked at last */
+        uint64_t rested; /* when workers had nothing to do, last; 0: never */
 };
 
 struct model {

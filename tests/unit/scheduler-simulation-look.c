@@ -137,7 +137,11 @@ void simulation_deliver(struct simulation *sim) {
 }
 
 bool simulation_peek(struct simulation *sim, uint64_t *use, uint64_t *since) {
-        return scheduler_peek_chunk(sim->scheduler, use, since);
+        bool found = scheduler_peek_chunk(sim->scheduler, use, since);
+
+        if (!found && sim->model.n_chunks == 0)
+                sim->model.catch_up.rested = sim->model.catch_up.seen;
+        return found;
 }
 
 /* The first in line whose due batch lacks rows that could be handed out. */
@@ -186,6 +190,8 @@ bool simulation_next_chunk(struct simulation *sim, struct scheduler_chunk *chunk
         bool looked = scheduler_peek_chunk(sim->scheduler, &use, &since);
         bool work = scheduler_next_chunk(sim->scheduler, wanted, sim->workers, chunk);
 
+        if (!looked && sim->model.n_chunks == 0)
+                sim->model.catch_up.rested = sim->model.catch_up.seen;
         if (looked != work)
                 sim_breach(sim, "a look found %s chunk, but there was %s", looked ? "a" : "no",
                            work ? "one" : "none");

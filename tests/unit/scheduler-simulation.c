@@ -119,7 +119,7 @@ static void begin(struct simulation *sim) {
         sim->scheduler->sabotage = sim->options->sabotage;
         if (!chance(sim, 3)) {
                 sim->model.catch_up.rows = between(sim, 1, 60);
-                sim->model.catch_up.ns = sim->model.catch_up.rows * between(sim, 20, 400);
+                sim->model.catch_up.ns = sim->model.catch_up.rows * between(sim, 20, 4000);
         }
         if (chance(sim, 3) && !sim->options->outcomes_only) {
                 sim->model.lockstep.max_lead = between(sim, 1, 80);

@@ -150,6 +150,7 @@ static const struct {
         {"catching up: no longer than promised", SCHEDULER_WITHOUT_CATCH_UP_LIMIT},
         {"catching up: then a rest", SCHEDULER_WITHOUT_CATCH_UP_REST},
         {"catching up: a rank for who waits meanwhile", SCHEDULER_WITHOUT_CATCH_UP_RANK},
+        {"catching up: only while workers are short of time", SCHEDULER_WITHOUT_CATCH_UP_NEED},
         {"lockstep: the lead", SCHEDULER_WITHOUT_LEAD},
         {"lockstep: a lead of two steps at least", SCHEDULER_WITHOUT_LEAST_LEAD},
         {"lockstep: only who is near binds", SCHEDULER_WITHOUT_NEARNESS},
