@@ -162,8 +162,8 @@ START_TEST(test_smallest_ring) {
                 reader_open_with(&readers[i], &attach);
         }
         stopped = start_child(h, STOPPED);
-        holder = start_child(h, HOLDER);
         harness_wait(h, "the job that will be stopped", has_read, &stopped, SOON_MS);
+        holder = start_child(h, HOLDER); /* as the last one: who came after it would wait for what it has */
         harness_wait(h, "the job that holds all it can get", holds_all, &holder, SOON_MS);
         ck_assert_int_eq(kill(stopped.pid, SIGSTOP), 0);
         had = atomic_load(&stopped.shared->batches);
