@@ -30,7 +30,8 @@
 #include <string.h>
 
 enum {
-        GROUP_NAMED_MAX = 8, /* missing ranks that are named one by one */
+        GROUP_NAMED_MAX = 8,     /* missing ranks that are named one by one */
+        GROUP_EXAMINED_MAX = 32, /* first ranks, and last ones, whose minimums are looked at */
 };
 
 static uint32_t size_of(const struct job *job) {
@@ -58,26 +59,29 @@ static bool has_rank(const struct pipeline *pipeline, const struct job *job, con
         return false;
 }
 
-/* Ranks of its group that have not come. A rank may be there twice. */
+/* Nobody before it in the list has its rank: one of a rank that is there twice. */
+static bool is_first_of_rank(const struct pipeline *pipeline, const struct job *job,
+                             const struct job *newcomer, const struct job *self) {
+        list_for_each (link, &pipeline->jobs) {
+                const struct job *other = pipeline_job_of(link);
+
+                if (other == self)
+                        break;
+                if (is_present(other, job, newcomer) && other->attach.rank == self->attach.rank)
+                        return false;
+        }
+        return true;
+}
+
+/* Ranks of its group that have not come. */
 static uint32_t count_missing(const struct pipeline *pipeline, const struct job *job,
                               const struct job *newcomer) {
         uint32_t ranks = 0;
 
         list_for_each (link, &pipeline->jobs) {
                 const struct job *other = pipeline_job_of(link);
-                bool first = true;
 
-                if (!is_present(other, job, newcomer))
-                        continue;
-                list_for_each (before, &pipeline->jobs) {
-                        const struct job *earlier = pipeline_job_of(before);
-
-                        if (earlier == other)
-                                break;
-                        first &= !is_present(earlier, job, newcomer) ||
-                                 earlier->attach.rank != other->attach.rank;
-                }
-                ranks += first;
+                ranks += is_present(other, job, newcomer) && is_first_of_rank(pipeline, job, newcomer, other);
         }
         return ranks < size_of(job) ? size_of(job) - ranks : 0;
 }
@@ -147,6 +151,18 @@ int pipeline_check_group(const struct pipeline *pipeline, const struct job *job,
 /* ---- room for who has not come ---- */
 
 /* Those who wait for room are missing too, but what they need is counted with all who wait. */
+static bool is_waited_for(const struct pipeline *pipeline, const struct job *job, const struct job *newcomer,
+                          uint32_t rank) {
+        list_for_each (link, &pipeline->jobs) {
+                const struct job *other = pipeline_job_of(link);
+
+                if (other != newcomer && other->counted && is_same(other, job) && other->attach.rank == rank)
+                        return true;
+        }
+        return false;
+}
+
+/* Ranks of whom it is so. */
 static uint32_t count_waiting(const struct pipeline *pipeline, const struct job *job,
                               const struct job *newcomer) {
         uint32_t n = 0;
@@ -160,17 +176,52 @@ static uint32_t count_waiting(const struct pipeline *pipeline, const struct job 
         return n;
 }
 
-/* The minimum is about the same for each rank, and the worst case over its stream. */
-static uint64_t promise_to(const struct pipeline *pipeline, const struct job *job,
-                           const struct job *newcomer) {
+/* Rule 1, were it this rank: in the tail ranks need more or fewer slots than others. */
+static uint32_t minimum_of(const struct pipeline *pipeline, const struct job *job, uint32_t rank) {
         struct scheduler_config geometry = pipeline_geometry(pipeline);
         struct position_plan plan = pipeline_plan(pipeline, job);
-        uint32_t missing = count_missing(pipeline, job, newcomer);
-        uint32_t waiting = count_waiting(pipeline, job, newcomer);
 
-        return missing <= waiting ? 0
-                                  : (uint64_t)(missing - waiting) *
-                                            scheduler_minimum(&geometry, &plan, job->attach.start_row);
+        plan.rank = rank;
+        return scheduler_minimum(&geometry, &plan, job->attach.start_row);
+}
+
+/* What the missing ranks need, each by itself. */
+static uint64_t need_of_missing(const struct pipeline *pipeline, const struct job *job,
+                                const struct job *newcomer) {
+        uint64_t slots = 0;
+
+        for (uint32_t rank = 0; rank < job->attach.world_size; rank++)
+                if (!has_rank(pipeline, job, newcomer, rank) && !is_waited_for(pipeline, job, newcomer, rank))
+                        slots += minimum_of(pipeline, job, rank);
+        return slots;
+}
+
+/* What the neediest of the first and the last ranks needs; tails differ there. */
+static uint32_t need_of_any(const struct pipeline *pipeline, const struct job *job) {
+        uint32_t world = job->attach.world_size, worst = 0;
+
+        for (uint32_t rank = 0; rank < world; rank++) {
+                uint32_t minimum;
+
+                if (rank == GROUP_EXAMINED_MAX && world > 2 * GROUP_EXAMINED_MAX)
+                        rank = world - GROUP_EXAMINED_MAX;
+                minimum = minimum_of(pipeline, job, rank);
+                worst = minimum > worst ? minimum : worst;
+        }
+        return worst;
+}
+
+/* Each missing rank is asked, but not where only some come to this machine, and nobody knows which, nor of
+ * more ranks than a machine has: a minimum can take a while to find. */
+static uint64_t promise_to(const struct pipeline *pipeline, const struct job *job,
+                           const struct job *newcomer) {
+        uint32_t missing, waiting;
+
+        if (size_of(job) == job->attach.world_size && job->attach.world_size <= 2 * GROUP_EXAMINED_MAX)
+                return need_of_missing(pipeline, job, newcomer);
+        missing = count_missing(pipeline, job, newcomer);
+        waiting = count_waiting(pipeline, job, newcomer);
+        return missing > waiting ? (uint64_t)(missing - waiting) * need_of_any(pipeline, job) : 0;
 }
 
 /* Whether its group was seen to at an earlier job of the list. */

@@ -152,7 +152,7 @@ bool harness_no_job_is_there(struct harness *h, void *context) {
 }
 
 void harness_expect_words(const char *text, const char *words) {
-        ck_assert_msg(strstr(text, words) != NULL, "no \"%s\" in: %s", words, text);
+        ck_assert_msg(text && strstr(text, words), "no \"%s\" in: %s", words, text ? text : "nothing");
 }
 
 void harness_wait(struct harness *h, const char *what, harness_predicate predicate, void *context,

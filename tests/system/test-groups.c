@@ -14,13 +14,21 @@
 
 enum {
         BATCH = 16,
-        SAMPLES = 640,
+        SAMPLES = 960, /* whole steps of three, four and five ranks */
         WORLD = 4,
+        UNEVEN = 7,
         NOT_YET_MS = 300,
         SOON_MS = 10000,
 };
 
 static atomic_bool over;
+
+/* One that attaches in a thread of its own. */
+struct newcomer {
+        struct pinfeed_attach attach;
+        struct pinfeed_job *job;
+        int r;
+};
 
 static struct harness *start(int slots) {
         struct harness *h = harness_new();
@@ -77,10 +85,6 @@ static void expect_nothing(struct pinfeed_job *job) {
         ck_assert_int_eq(pinfeed_next_timeout(job, &batch, NOT_YET_MS), -ETIMEDOUT);
 }
 
-static void expect_text(const char *text, const char *part) {
-        ck_assert_msg(strstr(text, part) != NULL, "\"%s\" does not say \"%s\"", text, part);
-}
-
 /* Three of four ranks: status names the fourth, and they get an error that names it, not an endless wait. */
 START_TEST(test_D5_a_rank_is_missing) {
         struct harness *h = start(2 * WORLD);
@@ -96,15 +100,15 @@ START_TEST(test_D5_a_rank_is_missing) {
                 ck_assert_int_eq(pinfeed_open(&jobs[i], &attach), 0);
         }
         status = harness_status(h);
-        expect_text(json_string_value(harness_member(status, "jobs/0/note")),
-                    "waits for rank 2 of group run");
-        expect_text(json_string_value(harness_member(status, "pipelines/p/held_back_by/text")),
-                    "a group that is not complete: 3 jobs wait for rank 2 of group run, at most");
+        harness_expect_words(json_string_value(harness_member(status, "jobs/0/note")),
+                             "waits for rank 2 of group run");
+        harness_expect_words(json_string_value(harness_member(status, "pipelines/p/held_back_by/text")),
+                             "a group that is not complete: 3 jobs wait for rank 2 of group run, at most");
         json_decref(status);
         for (uint32_t i = 0; i < WORLD - 1; i++) {
                 ck_assert_int_eq(pinfeed_next(jobs[i], &batch), -ETIMEDOUT);
-                expect_text(pinfeed_error(jobs[i]),
-                            "rank 2 of group run (4 ranks) did not come within 1.5 s");
+                harness_expect_words(pinfeed_error(jobs[i]),
+                                     "rank 2 of group run (4 ranks) did not come within 1.5 s");
                 ck_assert_int_eq(pinfeed_next(jobs[i], &batch), -ETIMEDOUT);
                 pinfeed_close(jobs[i]);
         }
@@ -148,8 +152,8 @@ START_TEST(test_let_in_as_a_whole) {
 
         large.world_size = WORLD + 1;
         reader_expect_refusal(&large, -ENOSPC, text, sizeof(text));
-        expect_text(text, "raise slots or ring to at least 10");
-        expect_text(text, "a group is let in as a whole, this one with ranks 1, 2, 3, 4 of run");
+        harness_expect_words(text, "raise slots or ring to at least 10");
+        harness_expect_words(text, "a group is let in as a whole, this one with ranks 1, 2, 3, 4 of run");
 
         jobs[0] = come(h, 0);
         reader_expect_refusal(&stranger, -ENOSPC, text, sizeof(text));
@@ -170,6 +174,39 @@ START_TEST(test_let_in_as_a_whole) {
 }
 END_TEST
 
+/* Seven ranks end with a short tail, in which not all need as many slots. The ring that the first one is told
+ * of is large enough for each. */
+START_TEST(test_ranks_that_need_more) {
+        struct harness *h = start(2 * WORLD);
+        struct pinfeed_attach attach = attach_rank(h, 0);
+        struct pinfeed_job *jobs[UNEVEN];
+        char text[1200];
+        int slots = 0;
+
+        attach.world_size = UNEVEN;
+        reader_expect_refusal(&attach, -ENOSPC, text, sizeof(text));
+        harness_expect_words(text, "at least ");
+        ck_assert_int_eq(sscanf(strstr(text, "at least "), "at least %d slots", &slots), 1);
+        ck_assert_int_gt(slots, 2 * UNEVEN);
+        finish(h);
+
+        h = start(slots);
+        for (uint32_t rank = 0; rank < UNEVEN; rank++) {
+                int r;
+
+                attach = attach_rank(h, rank);
+                attach.world_size = UNEVEN;
+                r = pinfeed_open(&jobs[rank], &attach);
+                ck_assert_msg(r == 0, "rank %u: %s", rank, pinfeed_error(jobs[rank]));
+        }
+        for (uint32_t rank = 0; rank < UNEVEN; rank++)
+                expect_row(jobs[rank], rank * BATCH);
+        for (uint32_t rank = 0; rank < UNEVEN; rank++)
+                pinfeed_close(jobs[rank]);
+        finish(h);
+}
+END_TEST
+
 /* Reads on until it is closed to it. */
 static void *read_on(void *argument) {
         struct pinfeed_batch *batch;
@@ -181,34 +218,53 @@ static void *read_on(void *argument) {
         return NULL;
 }
 
-/* A job holds all of the ring: the ranks wait for it, together, and the minimums are not counted twice. */
+static void *come_now(void *argument) {
+        struct newcomer *newcomer = argument;
+
+        newcomer->r = pinfeed_open(&newcomer->job, &newcomer->attach);
+        return NULL;
+}
+
+static bool all_have_asked(struct harness *h, void *context) {
+        json_t *status = harness_status(h);
+        bool all = json_array_size(harness_member(status, "jobs")) == *(size_t *)context;
+
+        json_decref(status);
+        return all;
+}
+
+/* A job holds what the ranks need, all of which come and wait for it. Their minimums fit exactly, each
+ * counted once: as one that waits, or as one that is missing. */
 START_TEST(test_ranks_wait_for_room) {
         struct harness *h = start(2 * WORLD);
-        struct pinfeed_attach attach = reader_attach(h, "p", 6), rank = attach_rank(h, 0);
-        struct pinfeed_job *jobs[2];
+        struct pinfeed_attach attach = reader_attach(h, "p", 6);
+        struct newcomer ranks[WORLD - 1];
+        pthread_t threads[WORLD - 1], thread;
         struct pinfeed_batch *held[6];
         struct reader hoarder;
-        pthread_t thread;
+        size_t jobs = WORLD;
 
         reader_open_with(&hoarder, &attach);
         for (int i = 0; i < 6; i++)
                 held[i] = reader_next(&hoarder);
-        rank.world_size = 3;
-        rank.timeout_ms = NOT_YET_MS;
-        ck_assert_int_eq(pinfeed_open(&jobs[0], &rank), -ETIMEDOUT);
-        pinfeed_close(jobs[0]);
+        for (uint32_t i = 0; i < WORLD - 1; i++) {
+                ranks[i] = (struct newcomer){.attach = attach_rank(h, i)};
+                ranks[i].attach.world_size = WORLD - 1;
+                ck_assert_int_eq(pthread_create(&threads[i], NULL, come_now, &ranks[i]), 0);
+        }
+        harness_wait(h, "three ranks that wait", all_have_asked, &jobs, SOON_MS);
         for (int i = 0; i < 6; i++)
                 pinfeed_batch_release(held[i]);
         atomic_store(&over, false);
         ck_assert_int_eq(pthread_create(&thread, NULL, read_on, &hoarder), 0);
-        rank.timeout_ms = SOON_MS;
-        rank.world_size = 2;
-        for (rank.rank = 0; rank.rank < 2; rank.rank++)
-                ck_assert_int_eq(pinfeed_open(&jobs[rank.rank], &rank), 0);
-        for (uint32_t i = 0; i < 2; i++) {
-                expect_row(jobs[i], i * BATCH);
-                pinfeed_close(jobs[i]);
+        for (uint32_t i = 0; i < WORLD - 1; i++) {
+                ck_assert_int_eq(pthread_join(threads[i], NULL), 0);
+                ck_assert_msg(ranks[i].r == 0, "rank %u: %s", i, pinfeed_error(ranks[i].job));
         }
+        for (uint32_t i = 0; i < WORLD - 1; i++)
+                expect_row(ranks[i].job, i * BATCH);
+        for (uint32_t i = 0; i < WORLD - 1; i++)
+                pinfeed_close(ranks[i].job);
         atomic_store(&over, true);
         ck_assert_int_eq(pthread_join(thread, NULL), 0);
         reader_close(&hoarder);
@@ -223,31 +279,31 @@ START_TEST(test_what_does_not_fit_is_refused) {
         char text[1200];
 
         reader_expect_refusal(&attach, -EEXIST, text, sizeof(text));
-        expect_text(text, "rank 0 of group run is there already (job 1,");
+        harness_expect_words(text, "rank 0 of group run is there already (job 1,");
         attach.duplicate_rank = true;
         ck_assert_int_eq(pinfeed_open(&twin, &attach), 0);
 
         attach = attach_rank(h, 1);
         attach.world_size = 3;
         reader_expect_refusal(&attach, -EINVAL, text, sizeof(text));
-        expect_text(text, "world_size is 3, but 4 for rank 0 of the same group run");
+        harness_expect_words(text, "world_size is 3, but 4 for rank 0 of the same group run");
         attach = attach_rank(h, 1);
         attach.batch_size = 8;
         reader_expect_refusal(&attach, -EINVAL, text, sizeof(text));
-        expect_text(text, "batch_size is 8, but 16");
+        harness_expect_words(text, "batch_size is 8, but 16");
         attach = attach_rank(h, 1);
         attach.seed = 5;
         attach.seed_given = true;
         reader_expect_refusal(&attach, -EINVAL, text, sizeof(text));
-        expect_text(text, "seed is 5, but 0");
+        harness_expect_words(text, "seed is 5, but 0");
         attach.group = "other";
         attach.group_size = 9;
         reader_expect_refusal(&attach, -EINVAL, text, sizeof(text));
-        expect_text(text, "group_size is 9, more than the 4 ranks");
+        harness_expect_words(text, "group_size is 9, more than the 4 ranks");
         attach.group = NULL;
         attach.group_size = 2;
         reader_expect_refusal(&attach, -EINVAL, text, sizeof(text));
-        expect_text(text, "there is no group");
+        harness_expect_words(text, "there is no group");
         pinfeed_close(first);
         pinfeed_close(twin);
         finish(h);
@@ -267,8 +323,8 @@ START_TEST(test_part_of_a_run) {
         ck_assert_int_eq(pinfeed_open(&jobs[1], &attach), 0);
         expect_nothing(jobs[0]);
         status = harness_status(h);
-        expect_text(json_string_value(harness_member(status, "jobs/0/note")),
-                    "waits for 1 more rank of group");
+        harness_expect_words(json_string_value(harness_member(status, "jobs/0/note")),
+                             "waits for 1 more rank of group");
         json_decref(status);
         attach.rank = 3;
         ck_assert_int_eq(pinfeed_open(&jobs[2], &attach), 0);
@@ -311,6 +367,7 @@ int main(void) {
         tcase_add_test(tcase, test_D5_a_rank_is_missing);
         tcase_add_test(tcase, test_all_begin_together);
         tcase_add_test(tcase, test_let_in_as_a_whole);
+        tcase_add_test(tcase, test_ranks_that_need_more);
         tcase_add_test(tcase, test_ranks_wait_for_room);
         tcase_add_test(tcase, test_what_does_not_fit_is_refused);
         tcase_add_test(tcase, test_part_of_a_run);
