@@ -129,6 +129,15 @@ def is_alive(pid):
         return False
 
 
+def assert_epoch(case, loader, epoch):
+    """That the loader's iter() gives this whole epoch of the pipeline in CONFIG, each row right."""
+    seen = []
+    for index, data in loader:
+        case.assertTrue((data == ramp(index, epoch, 3000)).all())
+        seen += index.tolist()
+    case.assertEqual(sorted(seen), list(range(1000)))
+
+
 class Case(unittest.TestCase):
     """Tests that share a daemon, and leave no job behind."""
 

@@ -17,7 +17,8 @@ from unittest import mock
 import pinfeed
 from pinfeed import definition as definitions
 from pinfeed import programs
-from support import BIN, LONG, SLOWDOWN, Case, Private, is_alive, needs_numpy, numpy, ramp, start_script, wait_for
+from support import (BIN, LONG, SLOWDOWN, Case, Private, assert_epoch, is_alive, needs_numpy, numpy, ramp, start_script,
+                     wait_for)
 
 RAMP = {'source': {'type': 'synthetic', 'mode': 'ramp', 'samples': 1000, 'bytes': 3000}, 'batch_size': 32, 'shuffle': True,
         'slots': 32, 'workers': 1}
@@ -260,13 +261,6 @@ class PrivateDaemons(PrivateCase):
         environment.start()
         self.addCleanup(environment.stop)
 
-    def assert_epoch(self, loader, epoch):
-        seen = []
-        for index, data in loader:
-            self.assertTrue((data == ramp(index, epoch, 3000)).all())
-            seen += index.tolist()
-        self.assertEqual(sorted(seen), list(range(1000)))
-
     def test_one_for_all_who_come_at_once(self):
         clients = [start_script(ONE_OF_MANY, options={'stdin': subprocess.PIPE}) for _ in range(4)]
         time.sleep(0.5)  # only to have them wait in input(), so that they come closer together
@@ -293,7 +287,7 @@ class PrivateDaemons(PrivateCase):
         loader = self.loader()
         pid = loader._info['daemon_pid']
         time.sleep(1.5)
-        self.assert_epoch(loader, 0)  # it did not go under a job
+        assert_epoch(self, loader, 0)  # it did not go under a job
         self.assertEqual((loader._info['daemon_pid'], loader.stats()['reconnects']), (pid, 0))
         loader.close()
         wait_for(lambda: not is_alive(pid), 5)
@@ -337,7 +331,7 @@ class PrivateDaemons(PrivateCase):
         self.assertEqual(sorted(seen[0]), list(range(1000)))
         for reader in readers:
             self.assertEqual((reader._job.info()['daemon_pid'], reader.stats()['reconnects']), (int(pid), 0))
-            self.assert_epoch(reader, 1)
+            assert_epoch(self, reader, 1)
         self.assertEqual(self.private.starts(), 1)
 
     @unittest.skipIf(len(os.sched_getaffinity(0)) < 2, 'there is one processor only')

@@ -5,7 +5,7 @@
 import io
 
 import pinfeed
-from support import Case, needs_numpy, needs_torch, ramp, torch
+from support import Case, assert_epoch, needs_numpy, needs_torch, ramp, torch
 
 
 def samples_of(iterator):
@@ -17,19 +17,11 @@ class Epochs(Case):
     def loader(self, **arguments):
         return super().loader(output='numpy', **arguments)
 
-    def assert_epoch(self, loader, epoch):
-        """That iter() gives this whole epoch, each row right."""
-        seen = []
-        for index, data in loader:
-            self.assertTrue((data == ramp(index, epoch, 3000)).all())
-            seen += index.tolist()
-        self.assertEqual(sorted(seen), list(range(1000)))
-
     def test_one_after_the_other(self):
         loader = self.loader()
         self.assertEqual(len(loader), 32)
         for epoch in range(3):
-            self.assert_epoch(loader, epoch)
+            assert_epoch(self, loader, epoch)
 
     def test_leaving_early_abandons_the_rest(self):
         loader = self.loader()
@@ -37,20 +29,20 @@ class Epochs(Case):
             for i, _ in enumerate(loader, 1):
                 if i == batches:
                     break
-        self.assert_epoch(loader, 3)
+        assert_epoch(self, loader, 3)
 
     def test_leaving_before_the_first_batch(self):
         loader = self.loader()
         iter(loader)
-        self.assert_epoch(loader, 1)
+        assert_epoch(self, loader, 1)
 
     def test_set_epoch(self):
         loader = self.loader()
         loader.set_epoch(7)
-        self.assert_epoch(loader, 7)
-        self.assert_epoch(loader, 8)
+        assert_epoch(self, loader, 7)
+        assert_epoch(self, loader, 8)
         loader.sampler.set_epoch(2)
-        self.assert_epoch(loader, 2)
+        assert_epoch(self, loader, 2)
         with self.assertRaisesRegex(pinfeed.Invalid, 'epoch=-1: expected 0 or more'):
             loader.set_epoch(-1)
 

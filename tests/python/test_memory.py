@@ -11,7 +11,7 @@ import threading
 import time
 
 import pinfeed
-from support import LONG, Case, needs_numpy, needs_torch, ramp, start_script, torch, wait_for
+from support import CONFIG, LONG, Case, needs_numpy, needs_torch, ramp, start_script, torch, wait_for
 
 READ_ON_DEMAND = '''
 import numpy, pinfeed
@@ -27,14 +27,7 @@ input()
 
 
 class Memory(Case):
-    config = '''
-pipelines:
-  ramp:
-    source: {type: synthetic, mode: ramp, samples: 1000, bytes: 3000}
-    batch_size: 32
-    shuffle: true
-    slots: 64
-  large:
+    config = CONFIG + '''  large:
     source: {type: synthetic, mode: ramp, samples: 400, bytes: 1M}
     batch_size: 40
     slots: 4
