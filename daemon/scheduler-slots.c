@@ -65,7 +65,6 @@ void slots_ready(struct scheduler *scheduler, struct slot *slot) {
         list_unlink(&slot->link);
         slot->state = SCHEDULER_SLOT_READY;
         ++scheduler->counters.slots_filled;
-        scheduler->counters.slots_warmed += slot->warmed;
         if (history_add(scheduler, slot->key))
                 books_refilled(scheduler, slot->key.seed, slot->rows);
         consumers_slot_ready(scheduler, slot->key);

@@ -332,7 +332,7 @@ void scheduler_counters(const struct scheduler *scheduler, struct scheduler_coun
 }
 
 void scheduler_add_counters(struct scheduler_counters *sum, const struct scheduler_counters *more) {
-        static_assert(sizeof(*sum) == 10 * sizeof(uint64_t), "each of them is added below");
+        static_assert(sizeof(*sum) == 9 * sizeof(uint64_t), "each of them is added below");
         sum->rows_prepared += more->rows_prepared;
         sum->rows_delivered += more->rows_delivered;
         sum->batches_delivered += more->batches_delivered;
@@ -340,7 +340,6 @@ void scheduler_add_counters(struct scheduler_counters *sum, const struct schedul
         sum->rows_refilled += more->rows_refilled;
         sum->slots_refilled += more->slots_refilled;
         sum->slots_undelivered += more->slots_undelivered;
-        sum->slots_warmed += more->slots_warmed;
         sum->catch_ups += more->catch_ups;
         sum->catch_ups_met += more->catch_ups_met;
 }

@@ -86,8 +86,7 @@ struct scheduler_counters {
         uint64_t slots_filled;
         uint64_t rows_refilled;     /* of rows_prepared: in slots that were filled before and evicted */
         uint64_t slots_refilled;    /* those slots */
-        uint64_t slots_undelivered; /* evicted without having been delivered to anybody */
-        uint64_t slots_warmed;      /* filled while there was no job; none of the line before */
+        uint64_t slots_undelivered; /* evicted undelivered, though filled for somebody */
         uint64_t catch_ups;         /* begun */
         uint64_t catch_ups_met;     /* that ended because those behind had reached the job before them */
 };
