@@ -8,8 +8,9 @@
  * Within a job pinfeed_batch_release may be called from any thread, everything else from one thread at a
  * time. A child made by fork() cannot use its parent's jobs (-ECHILD).
  *
- * The library writes nothing to any stream, starts no thread, installs no signal handler and never exits. It
- * starts no process either, unless pinfeed_attach.daemon names one.
+ * The library writes nothing to any stream, installs no signal handler and never exits. It starts no thread
+ * but one for each job that has a GPU (pinfeed_attach.device), and no process unless pinfeed_attach.daemon
+ * names one.
  * Calls that wait go on waiting after a signal handler of yours has run; -EINTR is never returned. All
  * functions return a negative errno on failure; pinfeed_error has the words (except for
  * pinfeed_batch_release, which other threads call). */
@@ -56,6 +57,12 @@ enum pinfeed_start {
          * pinfeed_info; alone it starts at row 0 of epoch 0. start_epoch, start_row and `state` must be 0.
          * The ranks of a run (world_size over 1) need a `group`: the first one decides for all. */
         PINFEED_START_LIVE = 1,
+};
+
+enum pinfeed_pin {
+        PINFEED_PIN_AUTO = 0, /* page-lock slots where it can be had; pinfeed_info.map_reason says why not */
+        PINFEED_PIN_REQUIRE = 1, /* -ENOTSUP where it cannot, from pinfeed_open or from pinfeed_next */
+        PINFEED_PIN_NEVER = 2,
 };
 
 enum pinfeed_row_flag {
@@ -134,6 +141,16 @@ struct pinfeed_attach {
          * machine's service is used. NULL or "": none is started. */
         const char *daemon;
         uint32_t linger_s;
+        /* The GPU that batches are copied to: "cuda:1"; "cuda" is the calling thread's current device.
+         * Nothing is done on any other device, and nothing on this one before its first batch. Such a job has
+         * one thread that ends leases when copies have finished (all signals blocked, named pinfeed-cuda);
+         * with PINFEED_NO_THREAD in the environment the calls on the job do that. -ENODEV, and where it was
+         * looked for, when there is no such device or no CUDA runtime. NULL, "" or "cpu": none. */
+        const char *device;
+        uint32_t pin; /* enum pinfeed_pin; counts with a GPU only */
+        /* The CUDA runtime to use, a path, where the process has none yet and PINFEED_LIBCUDART does not name
+         * one. NULL: it is looked for under its usual names. */
+        const char *cuda_runtime;
 };
 
 /* One tensor of a batch. The first dimension is the rows of the batch and stands in `rows`, not in `shape`.
@@ -156,7 +173,7 @@ struct pinfeed_info {
         uint32_t n_fields;
         uint32_t max_held_batches;
         int daemon_pid;
-        const char *map;     /* "read-only" */
+        const char *map;     /* "read-only", or "pinned": the GPU reads the slots themselves */
         const char *sharing; /* one sentence: with whom this job shares, and what would help */
         uint32_t rank;
         uint32_t world_size;
@@ -165,20 +182,27 @@ struct pinfeed_info {
         uint32_t last_batch; /* enum pinfeed_last_batch, never the default: what holds for this job */
         uint32_t epoch;      /* where the job is: what pinfeed_job_state says */
         uint64_t row;
-        uint64_t batches_left; /* of that epoch, from that row on */
+        uint64_t batches_left;  /* of that epoch, from that row on */
+        const char *device;     /* "cpu" or "cuda:1" */
+        const char *map_reason; /* why `map` is what it is, in one sentence; lives until the next call on the
+                                   job */
+        uint32_t slots;         /* of the ring */
+        uint32_t slots_registered; /* that are page-locked so far; each is when its first batch comes */
+        uint64_t copies; /* bytes that this process has copied itself for the GPU: 0 in a pinned job */
 };
 
 /* Attaches and waits until batches can flow (the daemon may have to scan a source first). On success *job is
  * yours to close. On failure *job is a job that can only give pinfeed_error and be closed, or NULL for want
  * of memory. 0; -EINVAL bad argument; -ENOENT no daemon listens (or can be started), or no such pipeline;
- * -ETIMEDOUT; -EPROTO another protocol version or a broken message; -EPERM the daemon belongs to somebody
- * else, or takes no definitions; -ESTALE `state` is of something else, and what differs; -EEXIST its rank of
- * the group is there; -ENOSPC the ring has no room for another job; -EIO the pipeline failed; -EPIPE the
- * daemon went away meanwhile (and, with reconnect_s, no other came); -ESHUTDOWN it is stopping; -ENOMEM,
- * -EMFILE. */
+ * -ENODEV no such GPU; -ENOTSUP it cannot be page-locked; -ETIMEDOUT; -EPROTO another protocol version or a
+ * broken message; -EPERM the daemon belongs to somebody else, or takes no definitions; -ESTALE `state` is of
+ * something else, and what differs; -EEXIST its rank of the group is there; -ENOSPC the ring has no room for
+ * another job; -EIO the pipeline failed; -EPIPE the daemon went away meanwhile (and, with reconnect_s, no
+ * other came); -ESHUTDOWN it is stopping; -ENOMEM, -EMFILE. */
 int pinfeed_open(struct pinfeed_job **job, const struct pinfeed_attach *attach);
 
-/* Detaches, unmaps and frees. Every batch of the job becomes invalid. NULL is fine. Returns NULL. */
+/* Detaches, unmaps and frees. Every batch of the job becomes invalid. Copies to a GPU that are queued are
+ * waited for. NULL is fine. Returns NULL. */
 struct pinfeed_job *pinfeed_close(struct pinfeed_job *job);
 
 /* The next batch of the job's sequence. 1: *batch is set, and yours to release. 0: the epoch has ended, said
@@ -260,6 +284,21 @@ int64_t pinfeed_batch_copy(const struct pinfeed_batch *batch, uint32_t field, vo
 int64_t pinfeed_batch_copy_ids(const struct pinfeed_batch *batch, int64_t *to, size_t size);
 int64_t pinfeed_batch_copy_flags(const struct pinfeed_batch *batch, uint8_t *to, size_t size);
 
+/* Queues the copy of `field`, all segments in order, to `to` on `stream`, and returns at once. `to` is device
+ * memory of pinfeed_batch_rows times row_bytes bytes; `stream` a cudaStream_t, or NULL for the legacy default
+ * stream. The calling thread's current device must be the job's (-EXDEV). The lease lasts until the copy has
+ * finished, whenever the batch is released; a batch may be copied several times, on any streams. To wait for
+ * the bytes is the stream's business: what is queued on it afterwards sees them. Without a device of the
+ * job's this is pinfeed_batch_copy: `to` is host memory, and `stream` NULL. The bytes that were queued;
+ * -EINVAL a bad field, or a batch that is not held; -EBUSY the stream is being captured into a graph, which
+ * would repeat the copy after the slot has gone; -EIO the CUDA call failed, and which (what was queued before
+ * it still runs, and holds the lease); -ECHILD. */
+int64_t pinfeed_batch_copy_async(struct pinfeed_batch *batch, uint32_t field, void *to, void *stream);
+
+/* The same for all fields at once: to[i] is for field i, NULL leaves it out; n_fields of them. One event for
+ * all, so it is cheaper than one call each. */
+int64_t pinfeed_batch_copy_all_async(struct pinfeed_batch *batch, void *const *to, void *stream);
+
 /* CLOCK_MONOTONIC nanoseconds: when the batch's last row was written by a worker, and when its handle reached
  * this process. Their difference is the hand-over, if the job had room for the batch all along. */
 uint64_t pinfeed_batch_ready_ns(const struct pinfeed_batch *batch);
@@ -267,7 +306,8 @@ uint64_t pinfeed_batch_received_ns(const struct pinfeed_batch *batch);
 
 /* Ends the lease. The batch must not be used afterwards. Safe from any thread. 0; -EALREADY it was released
  * before; -EINVAL not a batch of a living job; -ECHILD in a fork's child; -EPIPE the daemon is gone (the
- * batch is released all the same; not with reconnect_s, where it is no news). */
+ * batch is released all the same; not with reconnect_s, where it is no news). Never waits, also while copies
+ * of it are queued. */
 int pinfeed_batch_release(struct pinfeed_batch *batch);
 
 /* The runtime directory a client would use, see struct pinfeed_attach. 0 or -ENAMETOOLONG. */

@@ -120,7 +120,8 @@ enum {
         F(U32, group_size, 0, MESSAGE_U32_MAX)                                                               \
         F(U32, group_ms, 0, MESSAGE_U32_MAX)                                                                 \
         F(U8, duplicate_rank, 0, 1)                                                                          \
-        F(U8, begun, 0, 1)
+        F(U8, begun, 0, 1)                                                                                   \
+        F(U8, map, 0, 2)
 
 #define MESSAGE_PROGRESS_FIELDS(F)                                                                           \
         F(U8, stage, 1, 4)                                                                                   \
@@ -137,7 +138,7 @@ enum {
         F(U8, last_batch, 1, 3)                                                                              \
         F(U32, max_held, 1, MESSAGE_SLOTS_MAX)                                                               \
         F(U32, minimum, 1, MESSAGE_SLOTS_MAX)                                                                \
-        F(U8, map, 1, 1)                                                                                     \
+        F(U8, map, 1, 2)                                                                                     \
         F(U32, slots, 1, MESSAGE_SLOTS_MAX)                                                                  \
         F(U32, slot_rows, 1, MESSAGE_ROWS_MAX)                                                               \
         F(U64, slot_stride, 1, MESSAGE_U64_MAX)                                                              \
@@ -148,7 +149,8 @@ enum {
         F(TEXT, sharing, 0, MESSAGE_TEXT_MAX)                                                                \
         F(U32, lookahead, 0, MESSAGE_U32_MAX)                                                                \
         F(TEXT, fingerprint, 1, MESSAGE_FINGERPRINT_MAX)                                                     \
-        F(TEXT, pipeline, 1, MESSAGE_NAME_MAX)
+        F(TEXT, pipeline, 1, MESSAGE_NAME_MAX)                                                               \
+        F(TEXT, map_reason, 0, MESSAGE_TEXT_MAX)
 
 #define MESSAGE_BATCHES_FIELDS(F)                                                                            \
         F(LIST, batch, 1, MESSAGE_BATCHES_MAX)                                                               \
@@ -179,6 +181,11 @@ enum {
 #define MESSAGE_DEFINE_FIELDS(F)                                                                             \
         F(TEXT, file, 0, MESSAGE_FILE_MAX)                                                                   \
         F(TEXT, text, 1, MESSAGE_DEFINE_MAX)
+
+#define MESSAGE_MAPPED_FIELDS(F)                                                                             \
+        F(U8, map, 1, 2)                                                                                     \
+        F(U32, registered, 0, MESSAGE_SLOTS_MAX)                                                             \
+        F(TEXT, reason, 0, MESSAGE_TEXT_MAX)
 
 #define MESSAGE_SETUP_FIELDS(F)                                                                              \
         F(U32, worker, 0, MESSAGE_U32_MAX)                                                                   \
@@ -239,6 +246,7 @@ enum {
         M(9, SEEK, seek, MESSAGE_BY_JOB, 0, 0)                                                               \
         M(10, SOUGHT, sought, MESSAGE_BY_DAEMON_TO_JOB, 0, 0)                                                \
         M(11, DEFINE, define, MESSAGE_BY_JOB, 0, 0)                                                          \
+        M(12, MAPPED, mapped, MESSAGE_BY_JOB, 0, 0)                                                          \
         M(32, SETUP, setup, MESSAGE_BY_DAEMON_TO_WORKER, 2, 2)                                               \
         M(33, SCAN, scan, MESSAGE_BY_DAEMON_TO_WORKER, 0, 0)                                                 \
         M(34, SCANNING, scanning, MESSAGE_BY_WORKER, 0, 0)                                                   \

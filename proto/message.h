@@ -62,9 +62,11 @@ enum message_segment_flag {
         MESSAGE_SEGMENT_PADDING = 1, /* all of its rows are padding */
 };
 
-/* How a ring is mapped; ATTACHED.map. */
+/* How a ring is mapped: what ATTACH asks for, what ATTACHED grants, what MAPPED has become of it. */
 enum message_map {
+        MESSAGE_MAP_ANY = 0, /* in ATTACH: as the daemon likes, which is read-only */
         MESSAGE_MAP_READ_ONLY = 1,
+        MESSAGE_MAP_PINNED = 2, /* through a descriptor that may write, so that slots can be page-locked */
 };
 
 #define MESSAGE_DECLARE_U8(name, least, most)   uint8_t name;
