@@ -16,37 +16,54 @@ struct fault;
 typedef struct CUevent_st *cuda_event;
 typedef struct CUstream_st *cuda_stream;
 
-/* cudaError_t, an enum, so an unsigned int. */
+/* Enums there. */
 typedef unsigned cuda_error;
+typedef int cuda_attribute;
+typedef int cuda_copy_kind;
+typedef int cuda_capture_status;
+typedef int cuda_capture_mode;
 
+/* C(name, value, its name there). */
+#define CUDA_CONSTANTS(C)                                                                                    \
+        C(CUDA_SUCCESS, 0, cudaSuccess)                                                                      \
+        C(CUDA_ERROR_NOT_READY, 600, cudaErrorNotReady)                                                      \
+        C(CUDA_ERROR_CAPTURE_IMPLICIT, 906, cudaErrorStreamCaptureImplicit) /* the legacy stream's */        \
+        C(CUDA_HOST_REGISTER_PORTABLE, 1, cudaHostRegisterPortable) /* page-locked for all contexts */       \
+        C(CUDA_HOST_REGISTER_READ_ONLY, 8, cudaHostRegisterReadOnly)                                         \
+        C(CUDA_HOST_ALLOC_PORTABLE, 1, cudaHostAllocPortable)                                                \
+        C(CUDA_EVENT_DISABLE_TIMING, 2, cudaEventDisableTiming)                                              \
+        C(CUDA_MEMCPY_HOST_TO_DEVICE, 1, cudaMemcpyHostToDevice)                                             \
+        C(CUDA_ATTRIBUTE_REGISTER_READ_ONLY, 113, cudaDevAttrHostRegisterReadOnlySupported)                  \
+        C(CUDA_CAPTURE_NONE, 0, cudaStreamCaptureStatusNone)                                                 \
+        C(CUDA_CAPTURE_MODE_THREAD_LOCAL, 1, cudaStreamCaptureModeThreadLocal)                               \
+        C(CUDA_CAPTURE_MODE_RELAXED, 2, cudaStreamCaptureModeRelaxed)
+
+#define CUDA_DECLARE_CONSTANT(name, value, real) name = (value),
 enum {
-        CUDA_SUCCESS = 0,
-        CUDA_ERROR_NOT_READY = 600,
-
-        CUDA_HOST_REGISTER_PORTABLE = 0x01, /* page-locked for all contexts */
-        CUDA_HOST_REGISTER_READ_ONLY = 0x08,
-        CUDA_HOST_ALLOC_PORTABLE = 0x01,
-        CUDA_EVENT_DISABLE_TIMING = 0x02,
-        CUDA_MEMCPY_HOST_TO_DEVICE = 1,
-        CUDA_ATTRIBUTE_REGISTER_READ_ONLY = 113, /* cudaDevAttrHostRegisterReadOnlySupported */
-        CUDA_CAPTURE_NONE = 0,
+        CUDA_CONSTANTS(CUDA_DECLARE_CONSTANT)
 };
+#undef CUDA_DECLARE_CONSTANT
 
-/* C(name, parameters): all return cuda_error. */
+/* C(name, parameters): all return cuda_error.
+ *
+ * A thread that polls events while another one captures a graph would spoil the capture, unless it has asked
+ * cudaThreadExchangeStreamCaptureMode to mind its own captures only. */
 #define CUDA_CALLS(C)                                                                                        \
         C(cudaRuntimeGetVersion, (int *version))                                                             \
         C(cudaDriverGetVersion, (int *version))                                                              \
         C(cudaGetDeviceCount, (int *count))                                                                  \
         C(cudaGetDevice, (int *device))                                                                      \
         C(cudaSetDevice, (int device))                                                                       \
-        C(cudaDeviceGetAttribute, (int *value, int attribute, int device))                                   \
+        C(cudaDeviceGetAttribute, (int *value, cuda_attribute attribute, int device))                        \
         C(cudaGetLastError, (void))                                                                          \
         C(cudaHostRegister, (void *start, size_t bytes, unsigned flags))                                     \
         C(cudaHostUnregister, (void *start))                                                                 \
         C(cudaHostAlloc, (void **start, size_t bytes, unsigned flags))                                       \
         C(cudaFreeHost, (void *start))                                                                       \
-        C(cudaMemcpyAsync, (void *to, const void *from, size_t bytes, int kind, cuda_stream stream))         \
-        C(cudaStreamIsCapturing, (cuda_stream stream, int *status))                                          \
+        C(cudaMemcpyAsync,                                                                                   \
+          (void *to, const void *from, size_t bytes, cuda_copy_kind kind, cuda_stream stream))               \
+        C(cudaStreamIsCapturing, (cuda_stream stream, cuda_capture_status * status))                         \
+        C(cudaThreadExchangeStreamCaptureMode, (cuda_capture_mode * mode))                                   \
         C(cudaEventCreateWithFlags, (cuda_event * event, unsigned flags))                                    \
         C(cudaEventRecord, (cuda_event event, cuda_stream stream))                                           \
         C(cudaEventQuery, (cuda_event event))                                                                \
@@ -71,10 +88,11 @@ struct cuda {
 #undef CUDA_DECLARE_CALL
 #undef CUDA_DECLARE_WORD
 
-/* The runtime of this process, loaded once and never unloaded: the copy that the process has already (13, 12,
- * 11.0), else PINFEED_LIBCUDART, else `given` (may be NULL), else the usual names, else where Python wheels
- * keep it. It makes no context and asks for no device. NULL, with each place that was tried and what was
- * wrong there in `fault`: then no later call finds one that was not named before either. From any thread. */
+/* The runtime of this process: the copy that the process has already (13, 12, 11.0), else PINFEED_LIBCUDART,
+ * else `given` (may be NULL), else the usual names, else where Python wheels keep it. It makes no context and
+ * asks for no device. Once found it stays, whatever is given later, and is never unloaded. NULL, and in
+ * `fault` each place that was tried and what was wrong there; the next call looks again, since the process
+ * may have loaded one in between. From any thread. */
 const struct cuda *cuda_load(const char *given, struct fault *fault);
 
 /* "cudaHostRegister failed: cudaErrorMemoryAllocation (2), out of memory". The error is taken out of the
