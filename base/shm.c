@@ -57,7 +57,7 @@ int shm_create_memfd(const char *name) {
 }
 
 int shm_seal_size(int fd) {
-        return fcntl(fd, F_ADD_SEALS, F_SEAL_SHRINK | F_SEAL_GROW) < 0 ? -errno : 0;
+        return fcntl(fd, F_ADD_SEALS, F_SEAL_SHRINK | F_SEAL_GROW | F_SEAL_SEAL) < 0 ? -errno : 0;
 }
 
 int shm_seal_all(int fd) {

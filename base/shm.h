@@ -14,7 +14,8 @@ int shm_create(const char *prefix);
 /* A memfd, close-on-exec, sealable, size 0. `name` shows in /proc only. A descriptor or a negative errno. */
 int shm_create_memfd(const char *name);
 
-/* Forbids shrinking and growing of a memfd (F_SEAL_SHRINK | F_SEAL_GROW). 0 or a negative errno. */
+/* Forbids shrinking and growing of a memfd, and further seals: whoever may write to it could else forbid
+ * future writing (F_SEAL_SHRINK | F_SEAL_GROW | F_SEAL_SEAL). 0 or a negative errno. */
 int shm_seal_size(int fd);
 
 /* Forbids every change for ever: size, contents, seals. 0 or a negative errno. */

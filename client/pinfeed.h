@@ -191,6 +191,15 @@ struct pinfeed_info {
         uint64_t copies; /* bytes that this process has copied itself for the GPU: 0 in a pinned job */
 };
 
+struct pinfeed_cuda {
+        uint32_t runtime; /* its version, 13000 for 13.0; 0: there is none */
+        uint32_t driver;  /* the newest version that the driver serves; 0: there is no driver */
+        uint32_t devices; /* that can be used */
+        uint32_t error;   /* the cudaError_t of counting them, or 0 */
+        char path[256];   /* of the runtime */
+        char text[1024];  /* why there is no runtime, and where it was looked for, or no device; or "" */
+};
+
 /* Attaches and waits until batches can flow (the daemon may have to scan a source first). On success *job is
  * yours to close. On failure *job is a job that can only give pinfeed_error and be closed, or NULL for want
  * of memory. 0; -EINVAL bad argument; -ENOENT no daemon listens (or can be started), or no such pipeline;
@@ -309,6 +318,12 @@ uint64_t pinfeed_batch_received_ns(const struct pinfeed_batch *batch);
  * batch is released all the same; not with reconnect_s, where it is no news). Never waits, also while copies
  * of it are queued. */
 int pinfeed_batch_release(struct pinfeed_batch *batch);
+
+/* What this process would have of CUDA, for programs that tell people so. Loads the runtime as a job with a
+ * GPU would (`runtime` is its pinfeed_attach.cuda_runtime), which then stays in the process and has started
+ * the driver; makes no context and touches no device. From any thread. 0; -ENOENT there is no runtime;
+ * -ENODEV there is no device: *cuda is filled in as far as it goes, with words. */
+int pinfeed_cuda_probe(struct pinfeed_cuda *cuda, const char *runtime);
 
 /* The runtime directory a client would use, see struct pinfeed_attach. 0 or -ENAMETOOLONG. */
 int pinfeed_runtime_dir(char *path, size_t size, const char *given);

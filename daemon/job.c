@@ -25,6 +25,8 @@
  * answered one after the other, the next one when the answer before has gone into the socket, and a job may
  * have JOB_SEEKS_MAX of them under way: so there is no queue of answers either.
  *
+ * What a job says of its mapping (map.c) is kept and shown, and changes nothing here.
+ *
  * Anything malformed or out of turn closes the connection, with the reason in the log, and touches nobody
  * else. */
 
@@ -132,6 +134,13 @@ void job_send_progress(struct job *job, enum message_stage stage, uint64_t done,
                 close_unsent(job, r);
 }
 
+/* Its slots are not page-locked, or no more of them, though it asked for that. */
+static void warn_given_up(const struct job *job) {
+        log_line(LOG_WARNING, "job %u (%s, pid %d) reads with %u of %u slots page-locked: %s", job->id,
+                 *job->attach.name ? job->attach.name : "unnamed", (int)job->pid, job->map.registered,
+                 job->map.slots, *job->map.reason ? job->map.reason : "it does not say why");
+}
+
 void job_set_attached(struct job *job, const struct message *attached, int ring_fd, uint32_t segments_each) {
         job->outbox_size = attached->attached.max_held;
         job->segments_each = segments_each;
@@ -144,6 +153,8 @@ void job_set_attached(struct job *job, const struct message *attached, int ring_
         }
         recent_note(&job->recent, clock_ns(), (const uint64_t[RECENT_VALUES]){});
         job->state = JOB_ATTACHED;
+        if (map_init(&job->map, (enum message_map)job->attach.map, &attached->attached) == MAP_E_GIVEN_UP)
+                warn_given_up(job);
         send_or_close(job, attached, ring_fd);
 }
 
@@ -295,6 +306,16 @@ static void on_seek(struct job *job, const struct message_seek *seek) {
         job->events->seek(job->context, job);
 }
 
+static void on_mapped(struct job *job, const struct message_mapped *mapped) {
+        struct fault fault = {};
+        int r = map_note(&job->map, mapped, &fault);
+
+        if (r < 0)
+                job_close(job, fault.text);
+        else if (r == MAP_E_GIVEN_UP)
+                warn_given_up(job);
+}
+
 /* Its texts go into log lines and answers: valid UTF-8 already, but control bytes have no business there. */
 static void take_attach(struct job *job, const struct message_attach *attach) {
         job->attach = *attach;
@@ -348,6 +369,8 @@ static void on_message(struct job *job, const struct message *message) {
                 on_release(job, &message->release);
         } else if (message->type == MESSAGE_SEEK && job->state == JOB_ATTACHED) {
                 on_seek(job, &message->seek);
+        } else if (message->type == MESSAGE_MAPPED && job->state == JOB_ATTACHED) {
+                on_mapped(job, &message->mapped);
         } else {
                 char reason[64];
 

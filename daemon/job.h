@@ -5,6 +5,7 @@
 /* One connection of a training process: a session that attaches, gets batches, releases them. */
 
 #include "base/list.h"
+#include "daemon/map.h"
 #include "daemon/recent.h"
 #include "proto/message.h"
 
@@ -83,6 +84,7 @@ struct job {
         struct job_definition definition; /* until it has been asked for */
         uint64_t connected_ns;
         struct recent recent; /* see observe.c */
+        struct map map;       /* how it maps the ring */
         /* Batches that are leased but not yet written to the socket: circular, sized at attach for all that
          * the job may ever hold, so nothing is allocated later and nothing can overflow. */
         struct message_batch *outbox;

@@ -16,12 +16,14 @@
 #include "daemon/fingerprint.h"
 #include "daemon/job.h"
 #include "daemon/log.h"
+#include "daemon/map.h"
 #include "daemon/scheduler.h"
 
 #include <errno.h>
 #include <inttypes.h>
 #include <stdio.h>
 #include <string.h>
+#include <unistd.h>
 
 enum {
         /* of all batches that a job may hold: 8 MiB of segments */
@@ -254,7 +256,8 @@ static void welcome(struct pipeline *pipeline, struct job *job, const struct sch
         attached->last_batch = (uint8_t)entry->plan.last_batch;
         attached->max_held = entry->max_held;
         attached->minimum = minimum;
-        attached->map = MESSAGE_MAP_READ_ONLY;
+        attached->map = (uint8_t)map_decide((enum message_map)job->attach.map, job->uid, geteuid(),
+                                            attached->map_reason, sizeof(attached->map_reason));
         attached->lookahead = entry->lookahead;
         snprintf(attached->fingerprint, sizeof(attached->fingerprint), "%s", pipeline->fingerprint);
         snprintf(attached->pipeline, sizeof(attached->pipeline), "%s", pipeline->config->name);
@@ -262,7 +265,8 @@ static void welcome(struct pipeline *pipeline, struct job *job, const struct sch
         describe_schema(&pipeline->config->schema, attached);
         describe_sharing(pipeline, job, attached->sharing, sizeof(attached->sharing));
         log_welcome(pipeline, job, attached);
-        job_set_attached(job, &message, pipeline->ring.fd_readonly,
+        job_set_attached(job, &message,
+                         attached->map == MESSAGE_MAP_PINNED ? pipeline->ring.fd : pipeline->ring.fd_readonly,
                          (uint32_t)position_segments(&entry->plan, attached->slot_rows));
 }
 

@@ -11,7 +11,8 @@
  *
  * The file has no name: a POSIX object is unlinked before shm_create returns, a memfd never had one. Whatever
  * kills the daemon, the kernel frees the memory with the last descriptor and mapping. Clients get a second
- * descriptor that was opened read-only: the kernel refuses them a writable mapping.
+ * descriptor that was opened read-only: the kernel refuses them a writable mapping. Those that may page-lock
+ * the ring for a GPU get the workers' (map.c).
  *
  * Slots lie slot_stride apart (2 MiB boundaries); only slot_bytes of each are reserved, the holes between are
  * never touched by anybody.

@@ -18,8 +18,8 @@ enum {
 };
 
 struct ring {
-        int fd;                      /* read-write, for workers */
-        int fd_readonly;             /* for jobs */
+        int fd;                      /* read-write, for workers and jobs that may page-lock it */
+        int fd_readonly;             /* for all other jobs */
         enum config_backing backing; /* SHM or MEMFD once created */
         uint32_t slots;
         uint64_t slot_bytes;

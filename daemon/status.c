@@ -479,6 +479,15 @@ static void add_plan(json_t *object, const struct message_attach *attach) {
                             json_string(config_last_batch_name((enum last_batch)attach->last_batch)));
 }
 
+static void add_map(json_t *object, const struct map *map) {
+        json_object_set_new(object, "map",
+                            map->slots > 0 ? json_string(map_kind_name(map->kind)) : json_null());
+        json_object_set_new(object, "map_reason", text_or_null(map->reason));
+        json_object_set_new(object, "pins", json_boolean(map->pins));
+        json_object_set_new(object, "slots", unsigned_number(map->slots));
+        json_object_set_new(object, "slots_registered", unsigned_number(map->registered));
+}
+
 static json_t *make_job(const struct job *job) {
         const struct pipeline *pipeline = job->owner;
         json_t *object = json_object();
@@ -493,7 +502,7 @@ static json_t *make_job(const struct job *job) {
         add_plan(object, &job->attach);
         json_object_set_new(object, "max_held", unsigned_number(job->outbox_size));
         json_object_set_new(object, "seconds", json_real(seconds_since(job->connected_ns)));
-        json_object_set_new(object, "map", json_string("read-only"));
+        add_map(object, &job->map);
         json_object_set_new(object, "watched", json_string(job->watched));
         add_position(object, pipeline, job);
         add_account(object, pipeline, job);

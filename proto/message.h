@@ -64,7 +64,7 @@ enum message_segment_flag {
 
 /* How a ring is mapped: what ATTACH asks for, what ATTACHED grants, what MAPPED has become of it. */
 enum message_map {
-        MESSAGE_MAP_ANY = 0, /* in ATTACH: as the daemon likes, which is read-only */
+        MESSAGE_MAP_ANY = 0, /* in ATTACH: nothing is to be page-locked */
         MESSAGE_MAP_READ_ONLY = 1,
         MESSAGE_MAP_PINNED = 2, /* through a descriptor that may write, so that slots can be page-locked */
 };

@@ -50,6 +50,12 @@ static int control_connect(const char *runtime_dir, struct fault *fault) {
         return fault_set(fault, -errno, "connecting to %s failed: %s", address.sun_path, strerror(errno));
 }
 
+bool control_is_served(const char *runtime_dir) {
+        _cleanup_(fd_closep) int fd = control_connect(runtime_dir, NULL);
+
+        return fd != -ENOENT;
+}
+
 /* The next line, without its end; NULL with the reason. */
 static json_t *control_read(FILE *stream, char **line, size_t *size, struct fault *fault) {
         json_error_t error;

@@ -39,6 +39,7 @@ int command_digest(const struct ctl *ctl, int argc, char **argv);
 int command_verify(const struct ctl *ctl, int argc, char **argv);
 int command_run(const struct ctl *ctl, int argc, char **argv);
 int command_inspect(const struct ctl *ctl, int argc, char **argv);
+int command_doctor(const struct ctl *ctl, int argc, char **argv);
 
 /* Says what is wrong with the command line. Returns CTL_USAGE. `format` NULL: getopt_long has said it. */
 int ctl_usage(const struct ctl *ctl, const char *format, ...) __attribute__((format(printf, 2, 3)));
@@ -70,11 +71,18 @@ void ctl_progress(void *context, const char *text);
  * the text of what went wrong, also when that is the daemon's own answer. */
 json_t *control_ask(const char *runtime_dir, const char *line, struct fault *fault);
 
+/* Whether a daemon listens there, or something else is wrong than that none does. */
+bool control_is_served(const char *runtime_dir);
+
 /* The same for an answer of many lines: each but the last is given to `on_line`, which may keep a reference.
  * None may take longer than a whole answer of control_ask. The last one is returned as it is, also when it
  * has an "error"; NULL: there was none. */
 json_t *control_ask_long(const char *runtime_dir, const char *line,
                          void (*on_line)(void *context, json_t *line), void *context, struct fault *fault);
+
+/* map.c: how a job maps the ring, "pinned 6/16" or "read-only"; NULL when there is nothing to say, since
+ * it asks for no slots that a GPU can read. */
+const char *ctl_map(const json_t *job, char *text, size_t size);
 
 /* Prints one JSON document as a line. */
 void ctl_print_json(const json_t *json);

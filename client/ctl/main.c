@@ -36,6 +36,11 @@ static const struct command commands[] = {
          "What is delivered was handed to a job, where it may still lie unread.\n\n"
          "  --json             as JSON\n",
          command_status},
+        {"doctor", "[--json]", "what a job would find on this machine, and what needs attention",
+         "The daemon, shared memory, the CUDA runtime and GPUs as this process sees them, and jobs that\n"
+         "want their slots page-locked for a GPU. Exit code 1 if anything needs attention, marked !.\n\n"
+         "  --json             as JSON: findings (what, text, attention), attention (how many)\n",
+         command_doctor},
         {"bench", "PIPELINE [options]", "attach jobs, read, and measure",
          "  --jobs N           attach N jobs, all before the first of them reads (default: 1)\n"
          "  --seconds S        read for S seconds (default: 5)\n"

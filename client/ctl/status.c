@@ -352,14 +352,31 @@ static void add_ids(struct table *table, const json_t *ids) {
                 table_add(table, "%s", n > 0 ? text : "-");
 }
 
-/* What they hold. */
+static bool has_maps(const json_t *jobs) {
+        char text[NUMBER_TEXT_MAX * 2];
+        size_t index;
+        json_t *j;
+
+        json_array_foreach(jobs, index, j) {
+                if (ctl_map(j, text, sizeof(text)))
+                        return true;
+        }
+        return false;
+}
+
+/* What they hold. How it is mapped has a column where there is anything to say of it. */
 static void print_holdings(const json_t *status) {
+        bool maps = has_maps(json_object_get(status, "jobs"));
+        char text[NUMBER_TEXT_MAX * 2];
         struct table table;
         size_t index;
         json_t *j;
 
-        table_init(&table, "r job|r held|r for|r slots|r ready|l shares with");
+        table_init(&table, maps ? "r job|r held|r for|r slots|r ready|l map|l shares with"
+                                : "r job|r held|r for|r slots|r ready|l shares with");
         json_array_foreach(json_object_get(status, "jobs"), index, j) {
+                const char *map = ctl_map(j, text, sizeof(text));
+
                 table_add(&table, "%llu", (unsigned long long)number_of(j, "id"));
                 table_add(&table, "%llu/%llu", (unsigned long long)number_of(j, "held"),
                           (unsigned long long)number_of(j, "max_held"));
@@ -369,6 +386,8 @@ static void print_holdings(const json_t *status) {
                         table_add(&table, "-");
                 add_count(&table, j, "leased");
                 add_count(&table, j, "ready");
+                if (maps)
+                        table_add(&table, "%s", map ? map : "-");
                 add_ids(&table, json_object_get(j, "shares_with"));
         }
         table_print(&table);
@@ -393,24 +412,33 @@ static void print_waits(const json_t *status) {
         table_deinit(&table);
 }
 
+/* "job 3: TEXT", or "job 3: WHAT: TEXT"; behind an empty line if it is the first. */
+static void print_note(const json_t *job, const char *what, const char *text, bool *any) {
+        char clean[FAULT_TEXT_MAX + 1], name[NUMBER_TEXT_MAX];
+
+        if (!*any)
+                putchar('\n');
+        *any = true;
+        fault_sanitize(clean, sizeof(clean), text, strlen(text));
+        snprintf(name, sizeof(name), "job %llu", (unsigned long long)number_of(job, "id"));
+        table_print_text(indent_of(name), "%s: %s%s%s", name, what ? what : "", what ? ": " : "", clean);
+}
+
 /* What else there is to say of one, if there is. */
 static void print_notes(const json_t *jobs) {
-        char clean[FAULT_TEXT_MAX + 1], name[NUMBER_TEXT_MAX];
+        char map[NUMBER_TEXT_MAX * 2];
         bool any = false;
         size_t index;
         json_t *j;
 
         json_array_foreach(jobs, index, j) {
-                const char *note = json_string_value(json_object_get(j, "note"));
+                const char *note = json_string_value(json_object_get(j, "note")),
+                           *reason = json_string_value(json_object_get(j, "map_reason"));
 
-                if (!note)
-                        continue;
-                if (!any)
-                        putchar('\n');
-                any = true;
-                fault_sanitize(clean, sizeof(clean), note, strlen(note));
-                snprintf(name, sizeof(name), "job %llu", (unsigned long long)number_of(j, "id"));
-                table_print_text(indent_of(name), "%s: %s", name, clean);
+                if (note)
+                        print_note(j, NULL, note, &any);
+                if (reason && strcmp(text_of(j, "map"), "pinned") != 0)
+                        print_note(j, ctl_map(j, map, sizeof(map)), reason, &any);
         }
 }
 

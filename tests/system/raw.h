@@ -94,18 +94,24 @@ static inline int raw_greeted(const struct harness *h) {
         return fd;
 }
 
-/* Attached; *answer is ATTACHED, *ring_fd (may be NULL) the ring. */
-static inline int raw_attached(const struct harness *h, const char *pipeline, struct message *answer,
-                               int *ring_fd) {
-        struct message message = raw_attach(pipeline);
+/* Attached by that ATTACH; *answer is ATTACHED, *ring_fd (may be NULL) the ring. */
+static inline int raw_attached_by(const struct harness *h, const struct message *attach,
+                                  struct message *answer, int *ring_fd) {
         int fd = raw_greeted(h), type;
 
-        raw_send(fd, &message);
+        raw_send(fd, attach);
         do
                 type = raw_receive(fd, answer, ring_fd);
         while (type == MESSAGE_PROGRESS);
         ck_assert_int_eq(type, MESSAGE_ATTACHED);
         return fd;
+}
+
+static inline int raw_attached(const struct harness *h, const char *pipeline, struct message *answer,
+                               int *ring_fd) {
+        struct message message = raw_attach(pipeline);
+
+        return raw_attached_by(h, &message, answer, ring_fd);
 }
 
 /* Reads on until the daemon closes the connection, then closes it here too. */

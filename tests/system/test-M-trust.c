@@ -431,6 +431,68 @@ START_TEST(test_M6_client_maps_for_writing) {
 }
 END_TEST
 
+/* For the daemon's own user, who has asked for it, so that slots can be page-locked. It is the file that jobs
+ * beside it read; a memfd keeps its size and can always be mapped for writing by the next worker. */
+static void expect_writable(const char *backing) {
+        struct harness *h = start_with(backing);
+        struct message attach = raw_attach("ramp"), message;
+        struct stat own, others;
+        int ring = -1, readonly = -1, fd, other;
+        uint8_t *map;
+
+        attach.attach.map = MESSAGE_MAP_PINNED;
+        fd = raw_attached_by(h, &attach, &message, &ring);
+        ck_assert_int_eq(message.attached.map, MESSAGE_MAP_PINNED);
+        ck_assert_str_eq(message.attached.map_reason, "");
+        ck_assert_int_eq(fcntl(ring, F_GETFL) & O_ACCMODE, O_RDWR);
+        ck_assert_int_eq(fcntl(ring, F_GETFD) & FD_CLOEXEC, FD_CLOEXEC);
+        map = mmap(NULL, 4096, PROT_READ | PROT_WRITE, MAP_SHARED, ring, 0);
+        ck_assert(map != MAP_FAILED);
+        ck_assert_int_eq(mprotect(map, 4096, PROT_READ), 0);
+        munmap(map, 4096);
+
+        other = raw_attached(h, "ramp", &message, &readonly);
+        ck_assert_int_eq(message.attached.map, MESSAGE_MAP_READ_ONLY);
+        ck_assert_int_eq(fcntl(readonly, F_GETFL) & O_ACCMODE, O_RDONLY);
+        ck_assert_int_eq(fstat(ring, &own) | fstat(readonly, &others), 0);
+        ck_assert(own.st_ino == others.st_ino && own.st_dev == others.st_dev);
+        if (strcmp(backing, "memfd") == 0) {
+                ck_assert_int_lt(ftruncate(ring, 0), 0);
+                ck_assert_int_lt(ftruncate(ring, 2 * own.st_size), 0);
+                ck_assert_int_lt(fcntl(ring, F_ADD_SEALS, F_SEAL_FUTURE_WRITE), 0);
+                ck_assert_int_eq(errno, EPERM);
+        }
+        close(readonly);
+        close(other);
+        close(ring);
+        close(fd);
+        harness_stop(h, SIGTERM, 0);
+        harness_free(h);
+}
+
+START_TEST(test_M6_owner_maps_for_writing) {
+        expect_writable("shm");
+        expect_writable("memfd");
+}
+END_TEST
+
+/* A job that is not asked to ask gets nothing, and asking for less gets less. */
+START_TEST(test_M6_who_does_not_ask) {
+        struct harness *h = start();
+        struct message attach = raw_attach("ramp"), message;
+        int ring = -1, fd;
+
+        attach.attach.map = MESSAGE_MAP_READ_ONLY;
+        fd = raw_attached_by(h, &attach, &message, &ring);
+        ck_assert_int_eq(message.attached.map, MESSAGE_MAP_READ_ONLY);
+        ck_assert_int_eq(fcntl(ring, F_GETFL) & O_ACCMODE, O_RDONLY);
+        close(ring);
+        close(fd);
+        harness_stop(h, SIGTERM, 0);
+        harness_free(h);
+}
+END_TEST
+
 int main(void) {
         Suite *suite = suite_create("M-trust");
         TCase *tcase = tcase_create("M");
@@ -442,6 +504,8 @@ int main(void) {
         tcase_add_test(tcase, test_M5_numbers_to_libpinfeed);
         tcase_add_test(tcase, test_M5_numbers_in_the_configuration);
         tcase_add_test(tcase, test_M6_client_maps_for_writing);
+        tcase_add_test(tcase, test_M6_owner_maps_for_writing);
+        tcase_add_test(tcase, test_M6_who_does_not_ask);
         suite_add_tcase(suite, tcase);
         return run_suite(suite);
 }

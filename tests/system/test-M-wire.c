@@ -235,6 +235,16 @@ static const struct offence {
          .message = {.type = MESSAGE_HELLO, .hello = {1, 0, "again"}}},
         {"ATTACH when attached", "ATTACH out of turn", .attached = true,
          .message = {.type = MESSAGE_ATTACH, .attach = {.pipeline = "ramp", .world_size = 1, .max_held = 1}}},
+        {"MAPPED before ATTACH", "MAPPED out of turn",
+         .message = {.type = MESSAGE_MAPPED, .mapped = {.map = MESSAGE_MAP_PINNED}}},
+        {"a mapping without a kind", "map", .length = 15, .bytes = "\14\0\0\0\17\0\0\0\0\0\0\0\0\0\0",
+         .attached = true},
+        {"a mapping of no kind", "map", .length = 15, .bytes = "\14\0\0\0\17\0\0\0\3\0\0\0\0\0\0",
+         .attached = true},
+        {"a mapping with a reason that ends early", "", .length = 15,
+         .bytes = "\14\0\0\0\17\0\0\0\1\0\0\0\0\1\0", .attached = true},
+        {"more page-locked slots than there are", "17 slots are page-locked, there are 16", .attached = true,
+         .message = {.type = MESSAGE_MAPPED, .mapped = {.map = MESSAGE_MAP_PINNED, .registered = 17}}},
         {"a release of the future", "does not hold", .attached = true,
          .message = {.type = MESSAGE_RELEASE, .release = {.n_number = 1, .number = {1000}}}},
         {"a release of batch 2^64-1", "does not hold", .attached = true,
@@ -301,6 +311,35 @@ START_TEST(test_D14_release_twice) {
         raw_send(fd, &message);
         raw_expect_closed(fd, "after a second release");
         expect_reason(h, log, "does not hold");
+        reader_read(&beside, SAMPLES / BATCH);
+        reader_close(&beside);
+        harness_stop(h, SIGTERM, 0);
+        harness_free(h);
+}
+END_TEST
+
+/* One for each slot and a few more, then it is a flood: also beside batches, and in one burst. */
+START_TEST(test_D14_mapped_without_end) {
+        struct harness *h = start();
+        struct message mapped = {.type = MESSAGE_MAPPED,
+                                 .mapped = {.map = MESSAGE_MAP_PINNED, .registered = 1, .reason = "again"}};
+        struct message attach = raw_attach("ramp"), answer;
+        struct reader beside;
+        size_t log;
+        int fd, i;
+
+        strcpy(attach.attach.name, "flood");
+        fd = raw_attached_by(h, &attach, &answer, NULL);
+        log = log_length(h);
+        reader_open(&beside, h, "ramp", 2);
+        for (i = 0; i < 32; i++)
+                raw_send(fd, &mapped);
+        reader_read(&beside, 8);
+        harness_wait_number(h, "jobs/flood/slots_registered", 1, SOON_MS);
+        for (; i < 1000 && message_send(fd, &mapped, NULL, 0) == 0; i++)
+                ;
+        raw_expect_closed(fd, "after a thousand MAPPED");
+        expect_reason(h, log, "more than 32 times, for 16 slots");
         reader_read(&beside, SAMPLES / BATCH);
         reader_close(&beside);
         harness_stop(h, SIGTERM, 0);
@@ -389,6 +428,7 @@ int main(void) {
         tcase_add_test(tcase, test_B8_random_records);
         tcase_add_test(tcase, test_D14_records_out_of_turn);
         tcase_add_test(tcase, test_D14_release_twice);
+        tcase_add_test(tcase, test_D14_mapped_without_end);
         tcase_add_test(tcase, test_B8_descriptors_nobody_asked_for);
         tcase_add_test(tcase, test_B8_half_open_connections);
         tcase_add_test(tcase, test_another_version);

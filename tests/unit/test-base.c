@@ -387,6 +387,12 @@ START_TEST(memfds_can_be_sealed) {
         ck_assert_int_eq(ftruncate(fd, 4096), -1);
         ck_assert_int_eq(ftruncate(fd, 16384), -1);
         ck_assert_int_eq(fd_pwrite_full(fd, "x", 1, 0), 0);
+        ck_assert_int_eq(shm_seal_all(fd), -EPERM);
+        ck_assert_int_eq(fd_pwrite_full(fd, "x", 1, 0), 0);
+
+        fd_closep(&fd);
+        fd = shm_create_memfd("pinfeed-test-base");
+        ck_assert_int_eq(shm_reserve(fd, 0, 8192), 0);
         ck_assert_int_eq(shm_seal_all(fd), 0);
         ck_assert_int_eq(fd_pwrite_full(fd, "x", 1, 0), -EPERM);
         ck_assert_int_eq(shm_seal_size(fd), -EPERM);

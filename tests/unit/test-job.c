@@ -2,8 +2,8 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 
 /* A connection: whose it is, whether its user may have it, when it is served, how its end is seen; and once
- * it is attached, what becomes of batches and SEEKs when its socket is full. The jobs here are real ones on a
- * real loop; whoever connects is a child process or this one. */
+ * it is attached, what becomes of batches and SEEKs when its socket is full, and of what it says of its
+ * mapping. The jobs here are real ones on a real loop; whoever connects is a child process or this one. */
 
 #include "daemon/job.h"
 
@@ -11,6 +11,7 @@
 #include "base/fault.h"
 #include "base/seqpacket.h"
 #include "daemon/listener.h"
+#include "daemon/map.h"
 #include "daemon/quota.h"
 #include "tests/support/run.h"
 
@@ -305,12 +306,17 @@ END_TEST
 
 enum {
         HELD = 4000, /* more batches than a socket takes one by one */
+        SLOTS = 3,
 };
 
 static struct job *attached;
 static int peer;
 static unsigned seeks; /* events */
 static bool answers;   /* each at once, with a yes */
+static struct {
+        enum message_map kind;
+        const char *reason;
+} granted;
 
 static void accept_attach(void *context, struct job *job) {
         struct message message = {.type = MESSAGE_ATTACHED,
@@ -320,8 +326,8 @@ static void accept_attach(void *context, struct job *job) {
                                                .last_batch = 1,
                                                .max_held = HELD,
                                                .minimum = 1,
-                                               .map = 1,
-                                               .slots = 1,
+                                               .map = (uint8_t)granted.kind,
+                                               .slots = SLOTS,
                                                .slot_rows = 1,
                                                .slot_stride = 1,
                                                .slot_bytes = 1,
@@ -330,6 +336,7 @@ static void accept_attach(void *context, struct job *job) {
                                                .fingerprint = "1",
                                                .pipeline = "p"}};
 
+        strcpy(message.attached.map_reason, granted.reason);
         job_set_attached(job, &message, listening, 1);
 }
 
@@ -410,6 +417,8 @@ static void greet(const struct job_events *events) {
         init_loop();
         seeks = 0;
         answers = false;
+        granted.kind = MESSAGE_MAP_READ_ONLY;
+        granted.reason = "";
         ck_assert_int_eq(seqpacket_pair(pair), 0);
         peer = pair[1];
         ck_assert_int_eq(job_new(&loop, &jobs, &quota, pair[0], 1, events, NULL, &fault), 0);
@@ -606,10 +615,144 @@ START_TEST(test_length_of_a_definition) {
 }
 END_TEST
 
+/* ---- how the ring is mapped ---- */
+
+static const struct {
+        enum message_map asked;
+        uid_t peer, owner;
+        enum message_map kind;
+        bool reason;
+} decisions[] = {
+        {MESSAGE_MAP_ANY, 1000, 1000, MESSAGE_MAP_READ_ONLY, false},
+        {MESSAGE_MAP_READ_ONLY, 1000, 1000, MESSAGE_MAP_READ_ONLY, false},
+        {MESSAGE_MAP_PINNED, 1000, 1000, MESSAGE_MAP_PINNED, false},
+        {MESSAGE_MAP_PINNED, 0, 1000, MESSAGE_MAP_PINNED, false},
+        {MESSAGE_MAP_PINNED, 0, 0, MESSAGE_MAP_PINNED, false},
+        {MESSAGE_MAP_PINNED, 1001, 1000, MESSAGE_MAP_READ_ONLY, true},
+        {MESSAGE_MAP_PINNED, 1000, 0, MESSAGE_MAP_READ_ONLY, true},
+        {MESSAGE_MAP_READ_ONLY, 1001, 1000, MESSAGE_MAP_READ_ONLY, false},
+        {MESSAGE_MAP_ANY, 0, 1000, MESSAGE_MAP_READ_ONLY, false},
+};
+
+START_TEST(test_who_may_pin) {
+        char reason[MESSAGE_TEXT_MAX + 1], number[32];
+
+        memset(reason, 'x', sizeof(reason));
+        ck_assert_int_eq(map_decide(decisions[_i].asked, decisions[_i].peer, decisions[_i].owner, reason,
+                                    sizeof(reason)),
+                         decisions[_i].kind);
+        ck_assert_int_eq(*reason != 0, decisions[_i].reason);
+        if (!decisions[_i].reason)
+                return;
+        snprintf(number, sizeof(number), "uid %u", (unsigned)decisions[_i].peer);
+        ck_assert_ptr_nonnull(strstr(reason, number));
+        snprintf(number, sizeof(number), "(uid %u)", (unsigned)decisions[_i].owner);
+        ck_assert_ptr_nonnull(strstr(reason, number));
+        ck_assert_ptr_nonnull(strstr(reason, "private daemon"));
+}
+END_TEST
+
+static void init_mapping(void) {
+        static const struct job_events events = {accept_attach, no_release, count_seek, no_close};
+
+        greet(&events);
+}
+
+static void attach_asking(enum message_map asked) {
+        struct message message;
+
+        say((struct message){
+                .type = MESSAGE_ATTACH,
+                .attach = {.pipeline = "p", .world_size = 1, .max_held = 1, .map = (uint8_t)asked}});
+        ck_assert_int_eq(hear(&message), MESSAGE_ATTACHED);
+}
+
+static void say_mapped(enum message_map kind, uint32_t registered, const char *reason) {
+        struct message message = {.type = MESSAGE_MAPPED,
+                                  .mapped = {.map = (uint8_t)kind, .registered = registered}};
+
+        strcpy(message.mapped.reason, reason);
+        say(message);
+}
+
+START_TEST(test_mapping_is_kept) {
+        granted.kind = MESSAGE_MAP_PINNED;
+        attach_asking(MESSAGE_MAP_PINNED);
+        ck_assert(attached->map.pins);
+        ck_assert_int_eq(attached->map.kind, MESSAGE_MAP_PINNED);
+        ck_assert_uint_eq(attached->map.slots, SLOTS);
+        ck_assert_uint_eq(attached->map.registered, 0);
+        ck_assert_str_eq(attached->map.reason, "");
+        say_mapped(MESSAGE_MAP_PINNED, 2, "as asked for");
+        ck_assert_uint_eq(attached->map.registered, 2);
+        ck_assert_str_eq(attached->map.reason, "as asked for");
+        ck_assert(!attached->map.given_up);
+        say_mapped(MESSAGE_MAP_READ_ONLY, 1, "cudaHostRegister\n\x1b[31m failed");
+        ck_assert_int_eq(attached->map.kind, MESSAGE_MAP_READ_ONLY);
+        ck_assert_uint_eq(attached->map.registered, 1);
+        ck_assert_str_eq(attached->map.reason, "cudaHostRegister??[31m failed");
+        ck_assert(attached->map.given_up);
+        ck_assert_int_eq(attached->state, JOB_ATTACHED);
+}
+END_TEST
+
+/* It is said once: at the attach, or when it happens; and not of a job that never wanted it. */
+START_TEST(test_giving_up_is_said_once) {
+        struct message_attached answer = {.map = MESSAGE_MAP_READ_ONLY, .slots = SLOTS};
+        struct message_mapped lost = {.map = MESSAGE_MAP_READ_ONLY, .reason = "refused"};
+        struct map map;
+
+        ck_assert_int_eq(map_init(&map, MESSAGE_MAP_READ_ONLY, &answer), 0);
+        ck_assert_int_eq(map_note(&map, &lost, &fault), MAP_E_GIVEN_UP);
+        ck_assert_int_eq(map_note(&map, &lost, &fault), 0);
+        ck_assert_int_eq(map_init(&map, MESSAGE_MAP_ANY, &answer), 0);
+        ck_assert_int_eq(map_note(&map, &lost, &fault), 0);
+        ck_assert_str_eq(map.reason, "refused");
+        strcpy(answer.map_reason, "another user's");
+        ck_assert_int_eq(map_init(&map, MESSAGE_MAP_PINNED, &answer), MAP_E_GIVEN_UP);
+        ck_assert_str_eq(map.reason, "another user's");
+        ck_assert_int_eq(map_note(&map, &lost, &fault), 0);
+}
+END_TEST
+
+START_TEST(test_refused_at_attach) {
+        granted.reason = "another user's";
+        attach_asking(MESSAGE_MAP_PINNED);
+        ck_assert_int_eq(attached->map.kind, MESSAGE_MAP_READ_ONLY);
+        ck_assert_str_eq(attached->map.reason, "another user's");
+        ck_assert(attached->map.given_up);
+}
+END_TEST
+
+START_TEST(test_more_slots_than_there_are) {
+        attach_asking(MESSAGE_MAP_PINNED);
+        say_mapped(MESSAGE_MAP_PINNED, SLOTS, "");
+        ck_assert_int_eq(attached->state, JOB_ATTACHED);
+        say_mapped(MESSAGE_MAP_PINNED, SLOTS + 1, "");
+        ck_assert(list_is_empty(&jobs));
+}
+END_TEST
+
+START_TEST(test_mapped_too_often) {
+        attach_asking(MESSAGE_MAP_PINNED);
+        for (uint32_t i = 0; i < SLOTS + MAP_NOTES_SPARE; i++)
+                say_mapped(MESSAGE_MAP_PINNED, i % SLOTS, "");
+        ck_assert_int_eq(attached->state, JOB_ATTACHED);
+        say_mapped(MESSAGE_MAP_PINNED, 0, "");
+        ck_assert(list_is_empty(&jobs));
+}
+END_TEST
+
+START_TEST(test_mapped_before_attach) {
+        say_mapped(MESSAGE_MAP_PINNED, 0, "");
+        ck_assert(list_is_empty(&jobs));
+}
+END_TEST
+
 int main(void) {
         Suite *suite = suite_create("job");
         TCase *plain = tcase_create("quota"), *peer = tcase_create("peer"), *job = tcase_create("job"),
-              *seek = tcase_create("seek"), *define = tcase_create("define");
+              *seek = tcase_create("seek"), *define = tcase_create("define"), *map = tcase_create("map");
 
         tcase_add_test(plain, test_connections_are_counted);
         tcase_add_test(plain, test_turns);
@@ -635,5 +778,14 @@ int main(void) {
         tcase_add_test(define, test_length_of_a_definition);
         suite_add_tcase(suite, seek);
         suite_add_tcase(suite, define);
+        tcase_add_loop_test(plain, test_who_may_pin, 0, sizeof(decisions) / sizeof(*decisions));
+        tcase_add_test(plain, test_giving_up_is_said_once);
+        tcase_add_checked_fixture(map, init_mapping, deinit_attached);
+        tcase_add_test(map, test_mapping_is_kept);
+        tcase_add_test(map, test_refused_at_attach);
+        tcase_add_test(map, test_more_slots_than_there_are);
+        tcase_add_test(map, test_mapped_too_often);
+        tcase_add_test(map, test_mapped_before_attach);
+        suite_add_tcase(suite, map);
         return run_suite(suite);
 }
