@@ -336,7 +336,8 @@ static bool is_slow_sample_begun(struct harness *h, void *context) {
         return found != 0;
 }
 
-static double rows_done(const struct cell *cell) {
+/* Of slot `index` of the first epoch, while it is being filled; else -1. */
+static double rows_done_of(const struct cell *cell, int index) {
         json_t *status = harness_status(cell->h), *slot;
         double rows = -1;
         size_t i;
@@ -344,11 +345,15 @@ static double rows_done(const struct cell *cell) {
         json_array_foreach(json_object_get(status, "slots"), i, slot) {
                 if (!strcmp(json_string_value(json_object_get(slot, "pipeline")), cell->pipeline) &&
                     !strcmp(json_string_value(json_object_get(slot, "state")), "filling") &&
-                    harness_number(slot, "index") == 0 && harness_number(slot, "epoch") == 0)
+                    harness_number(slot, "index") == index && harness_number(slot, "epoch") == 0)
                         rows = harness_number(slot, "rows_done");
         }
         json_decref(status);
         return rows;
+}
+
+static double rows_done(const struct cell *cell) {
+        return rows_done_of(cell, 0);
 }
 
 static void reach_slow_sample(struct cell *cell) {
@@ -373,13 +378,39 @@ static void reach_middle_of_chunk(struct cell *cell) {
         ck_assert_double_eq(rows_done(cell), 1);
 }
 
-/* Rows are quick, so the worker holds the slot behind too; it is taken back. */
+/* Starts the cell's job at the next one of several equal pipelines. */
+static void start_job_at(struct cell *cell, int spare) {
+        snprintf(cell->pipeline, sizeof(cell->pipeline), "%s-%d", cell->situation->name, spare);
+        start_job(cell);
+}
+
+/* The situation was not reached there. */
+static void give_up(struct cell *cell) {
+        for (size_t i = 0; i < cell->n_workers; i++)
+                kill(cell->workers[i], SIGCONT);
+        kill(cell->job, SIGKILL);
+        ck_assert_int_eq(harness_join(cell->h, cell->job, SOON_MS), -SIGKILL);
+        forget_job(cell);
+}
+
+/* Rows are quick, so the worker holds the slot behind too; it is taken back. Where it was not, since the
+ * machine had kept the worker from its rows just before, they seemed slow, and the next pipeline is tried. */
 static void reach_recalled(struct cell *cell) {
+        int slow_slot = cell->situation->slow_sample / BATCH;
         char path[64];
 
-        reach_slow_sample(cell);
-        snprintf(path, sizeof(path), "pipelines/%s/chunks_recalled", cell->pipeline);
-        harness_wait_number(cell->h, path, 1, SOON_MS);
+        for (int spare = 0; spare < SPARES; spare++) {
+                start_job_at(cell, spare);
+                await_report(cell);
+                reach_slow_sample(cell);
+                if (rows_done_of(cell, slow_slot + 1) == 0) {
+                        snprintf(path, sizeof(path), "pipelines/%s/chunks_recalled", cell->pipeline);
+                        harness_wait_number(cell->h, path, 1, SOON_MS);
+                        return;
+                }
+                give_up(cell);
+        }
+        ck_abort_msg("%d times the worker held one chunk only", SPARES);
 }
 
 static bool is_rest_done(struct harness *h, void *context) {
@@ -566,18 +597,13 @@ static void reach_scanning(struct cell *cell) {
                 pid_t old[HARNESS_PROCESSES_MAX];
                 size_t n_old = harness_worker_pids(cell->h, old, HARNESS_PROCESSES_MAX);
 
-                snprintf(cell->pipeline, sizeof(cell->pipeline), "%s-%d", cell->situation->name, spare);
-                start_job(cell);
+                start_job_at(cell, spare);
                 park_newborn(cell, old, n_old);
                 await_report(cell);
                 cell->worker_parked = true;
                 if (is_job_attaching(cell->h, cell) && has_state(cell, "scanning"))
                         return;
-                for (size_t i = 0; i < cell->n_workers; i++)
-                        kill(cell->workers[i], SIGCONT);
-                kill(cell->job, SIGKILL);
-                ck_assert_int_eq(harness_join(cell->h, cell->job, SOON_MS), -SIGKILL);
-                forget_job(cell);
+                give_up(cell);
         }
         ck_abort_msg("%d times the samples were found too soon", SPARES);
 }
@@ -629,7 +655,9 @@ static const struct situation situations[] = {
          .role = ROLE_UNREAD,
          .reach = reach_recalled,
          .slots = 8,
-         .samples = 9 * BATCH},
+         .samples = 9 * BATCH,
+         .spares = SPARES,
+         .parks_first = true},
         {.name = "chunk-unreported",
          .workers = 1,
          .reserve_at_start = true,
