@@ -66,6 +66,7 @@ struct attachment {
         struct position expected; /* the batch whose handle comes next */
         uint64_t next_number;     /* the daemon's for it */
         uint32_t entered;         /* the epoch that the daemon was last told to go to */
+        bool told;                /* the daemon knows that the job reads */
 };
 
 /* NULL for want of memory. It is referenced once: the job's. */

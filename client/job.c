@@ -146,6 +146,7 @@ int pinfeed_next_timeout(struct pinfeed_job *job, struct pinfeed_batch **batch, 
         r = job_check(job);
         if (r < 0)
                 return r;
+        job->reads = true;
         if (!job->epoch_ended && !job->seek.error && !job_has_queued(job)) {
                 r = job_wait(job, timeout_ms);
                 if (r < 0)
@@ -178,12 +179,17 @@ int pinfeed_dispatch(struct pinfeed_job *job) {
 
         if (r < 0)
                 return r;
+        job->reads = true;
         r = link_advance(job, true);
         return job_has_queued(job) ? 0 : r;
 }
 
 const char *pinfeed_error(const struct pinfeed_job *job) {
         return job ? job->fault.text : "";
+}
+
+int pinfeed_job_failed(const struct pinfeed_job *job) {
+        return job ? job->error : -EINVAL;
 }
 
 void pinfeed_job_info(const struct pinfeed_job *job, struct pinfeed_info *info) {
@@ -234,6 +240,47 @@ int pinfeed_job_seek(struct pinfeed_job *job, uint32_t epoch, uint64_t row) {
         seek_begin(job, (struct job_place){epoch, row});
         (void)link_advance(job, false); /* tells the daemon; what else it finds is pinfeed_next's to say */
         return 0;
+}
+
+/* Whether the daemon has answered the last seek: 1, 0, or what is wrong. */
+static int job_turn_of_seek(struct pinfeed_job *job) {
+        int r = link_advance(job, false);
+
+        if (job->seek.error)
+                return job_say_seek(job);
+        if (r < 0)
+                return r;
+        return job->stage == JOB_ATTACHED && !seek_is_under_way(job);
+}
+
+static int job_not_sought(struct pinfeed_job *job, uint32_t timeout_ms) {
+        if (job->stage != JOB_ATTACHED)
+                return job_timed_out(job, timeout_ms);
+        job->waited_ms += timeout_ms;
+        return fault_set(
+                &job->fault, -ETIMEDOUT,
+                "the job has waited %llu ms to go to row %llu of epoch %u, for slots that others hold: "
+                "'pinfeedctl jobs' shows who; end a job, or give the pipeline more slots",
+                (unsigned long long)job->waited_ms, (unsigned long long)job->here.row, job->here.epoch);
+}
+
+int pinfeed_job_sought(struct pinfeed_job *job, uint32_t timeout_ms) {
+        uint64_t deadline = timeout_ms ? connection_deadline(timeout_ms) : 0;
+        int r = job_check(job);
+
+        if (r < 0)
+                return r;
+        while ((r = job_turn_of_seek(job)) == 0) {
+                if (timeout_ms == 0)
+                        return -EAGAIN;
+                r = link_wait(job, deadline);
+                if (r < 0)
+                        return fault_set(&job->fault, r, "waiting for pinfeedd failed: %s", strerror(-r));
+                if (r == 0)
+                        return job_not_sought(job, timeout_ms);
+        }
+        job->waited_ms = 0;
+        return r < 0 ? r : 0;
 }
 
 int pinfeed_job_field(const struct pinfeed_job *job, uint32_t index, struct pinfeed_field *field) {

@@ -76,6 +76,7 @@ struct pinfeed_job {
         bool greeted; /* the daemon's HELLO has come */
         bool attached_once;
         bool begun; /* batches have come: nobody is waited for any more */
+        bool reads; /* the caller has asked for a batch */
         pid_t daemon_pid;
         uint64_t retry_ns;
         uint64_t lost_ns;    /* since when no batch has come; 0: one has, or nothing was ever lost */

@@ -280,10 +280,20 @@ static int talk(struct pinfeed_job *job) {
 
 /* ---- attached ---- */
 
+/* Before the daemon knows that somebody reads it gives the job no more than its minimum. */
+static bool has_to_tell(const struct pinfeed_job *job) {
+        return job->reads && !job->current->told;
+}
+
 /* Of a daemon that is gone the receiving end has the words. */
 static void tell(struct pinfeed_job *job) {
         (void)attachment_send_unsent(job->current);
         seek_send(job);
+        if (!has_to_tell(job))
+                return;
+        job->message.type = MESSAGE_READ;
+        job->message.read = (struct message_read){};
+        job->current->told = message_send(job->current->socket, &job->message, NULL, 0) == 0;
 }
 
 static int flow(struct pinfeed_job *job, bool all) {
@@ -331,7 +341,7 @@ static uint64_t next_turn_ns(const struct pinfeed_job *job) {
 static bool has_unsent(const struct pinfeed_job *job) {
         return job->stage == JOB_ATTACHED &&
                (atomic_load_explicit(&job->current->n_unsent, memory_order_relaxed) > 0 ||
-                (job->seek.wanted && !job->seek.sent));
+                (job->seek.wanted && !job->seek.sent) || has_to_tell(job));
 }
 
 static void show_progress(struct pinfeed_job *job) {

@@ -242,6 +242,11 @@ int pinfeed_dispatch(struct pinfeed_job *job);
  * -EAGAIN. NULL is fine. Lives until the next call on the job. */
 const char *pinfeed_error(const struct pinfeed_job *job);
 
+/* Whether the job has come to its end: 0, or the error that pinfeed_next says from now on, once the batches
+ * are handed over that had come before it. Tells a time-out after which calling again is fine (0) from that
+ * of a group whose ranks did not come (-ETIMEDOUT). -EINVAL: NULL. */
+int pinfeed_job_failed(const struct pinfeed_job *job);
+
 void pinfeed_job_info(const struct pinfeed_job *job, struct pinfeed_info *info);
 
 /* Where the job is, as one line of JSON of at most PINFEED_STATE_MAX - 1 bytes: pipeline, fingerprint of its
@@ -257,6 +262,12 @@ int pinfeed_job_state(const struct pinfeed_job *job, char *text, size_t size);
  * the daemon (-ENOSPC: an unaligned row needs more slots than there are) come from pinfeed_next, which goes
  * on where the job was when it is called again. */
 int pinfeed_job_seek(struct pinfeed_job *job, uint32_t epoch, uint64_t row);
+
+/* Waits, as pinfeed_next_timeout does, until the daemon has said whether the job can go there: for those who
+ * want to know before they ask for a batch. 0: it is there, or was not sent anywhere. The daemon's error,
+ * here in place of pinfeed_next: the job is where it was. -EAGAIN, -ETIMEDOUT: there is no answer yet,
+ * perhaps since other jobs hold the slots that it needs; it still counts. Else what ends a job. */
+int pinfeed_job_sought(struct pinfeed_job *job, uint32_t timeout_ms);
 
 /* Field `index` of the job's batches. 0, or -EINVAL beyond n_fields. */
 int pinfeed_job_field(const struct pinfeed_job *job, uint32_t index, struct pinfeed_field *field);

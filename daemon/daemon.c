@@ -113,6 +113,10 @@ static void on_seek(void *context, struct job *job) {
         pipeline_seek(job->owner);
 }
 
+static void on_read(void *context, struct job *job) {
+        pipeline_read(job->owner, job);
+}
+
 static void on_closed(void *context, struct job *job) {
         struct daemon *daemon = context;
 
@@ -122,7 +126,7 @@ static void on_closed(void *context, struct job *job) {
 }
 
 static const struct job_events job_events = {
-        .attach = on_attach, .release = on_release, .seek = on_seek, .closed = on_closed};
+        .attach = on_attach, .release = on_release, .seek = on_seek, .closed = on_closed, .read = on_read};
 
 static void on_connection(uv_poll_t *poll, int status, int events);
 

@@ -371,6 +371,8 @@ static void on_message(struct job *job, const struct message *message) {
                 on_seek(job, &message->seek);
         } else if (message->type == MESSAGE_MAPPED && job->state == JOB_ATTACHED) {
                 on_mapped(job, &message->mapped);
+        } else if (message->type == MESSAGE_READ && job->state == JOB_ATTACHED) {
+                job->events->read(job->context, job);
         } else {
                 char reason[64];
 

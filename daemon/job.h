@@ -58,6 +58,8 @@ struct job_events {
         /* It is gone, for whatever reason; called once, if attach was. The job must not be used afterwards.
          */
         void (*closed)(void *context, struct job *job);
+        /* Its user has asked for a batch; may be said again. */
+        void (*read)(void *context, struct job *job);
 };
 
 struct job {

@@ -310,7 +310,8 @@ static int make_entry(const struct pipeline *pipeline, struct job *job, struct s
                                         .gather = job->attach.gather,
                                         .gather_until = job->connected_ns +
                                                         job->attach.gather_ms * (uint64_t)NS_PER_MS,
-                                        .expecting = !pipeline_group_has_begun(pipeline, job)};
+                                        .expecting = !pipeline_group_has_begun(pipeline, job),
+                                        .unread = true};
         return 0;
 }
 

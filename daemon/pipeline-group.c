@@ -14,6 +14,10 @@
  * nobody, one that comes again goes on at once. A job that had begun with a daemon before this one brings its
  * group along as begun.
  *
+ * A run goes on at one place, so its ranks are sent there as a whole, too: a place in the middle of slots
+ * asks for larger minimums, and what all of them would need there is looked at before the first one goes. Or
+ * else some would go, and the rest be told no, each with another number.
+ *
  * There is no object of a group. It is what its jobs say, so nothing can be left over. */
 
 #include "daemon/pipeline-internal.h"
@@ -176,28 +180,30 @@ static uint32_t count_waiting(const struct pipeline *pipeline, const struct job 
         return n;
 }
 
-/* Rule 1, were it this rank: in the tail ranks need more or fewer slots than others. */
-static uint32_t minimum_of(const struct pipeline *pipeline, const struct job *job, uint32_t rank) {
+/* Rule 1, were it this rank and went on from `row`: in the tail ranks need more or fewer slots than others.
+ */
+static uint32_t minimum_of(const struct pipeline *pipeline, const struct job *job, uint32_t rank,
+                           uint64_t row) {
         struct scheduler_config geometry = pipeline_geometry(pipeline);
         struct position_plan plan = pipeline_plan(pipeline, job);
 
         plan.rank = rank;
-        return scheduler_minimum(&geometry, &plan, job->attach.start_row);
+        return scheduler_minimum(&geometry, &plan, row);
 }
 
 /* What the missing ranks need, each by itself. */
 static uint64_t need_of_missing(const struct pipeline *pipeline, const struct job *job,
-                                const struct job *newcomer) {
+                                const struct job *newcomer, uint64_t row) {
         uint64_t slots = 0;
 
         for (uint32_t rank = 0; rank < job->attach.world_size; rank++)
                 if (!has_rank(pipeline, job, newcomer, rank) && !is_waited_for(pipeline, job, newcomer, rank))
-                        slots += minimum_of(pipeline, job, rank);
+                        slots += minimum_of(pipeline, job, rank, row);
         return slots;
 }
 
 /* What the neediest of the first and the last ranks needs; tails differ there. */
-static uint32_t need_of_any(const struct pipeline *pipeline, const struct job *job) {
+static uint32_t need_of_any(const struct pipeline *pipeline, const struct job *job, uint64_t row) {
         uint32_t world = job->attach.world_size, worst = 0;
 
         for (uint32_t rank = 0; rank < world; rank++) {
@@ -205,7 +211,7 @@ static uint32_t need_of_any(const struct pipeline *pipeline, const struct job *j
 
                 if (rank == GROUP_EXAMINED_MAX && world > 2 * GROUP_EXAMINED_MAX)
                         rank = world - GROUP_EXAMINED_MAX;
-                minimum = minimum_of(pipeline, job, rank);
+                minimum = minimum_of(pipeline, job, rank, row);
                 worst = minimum > worst ? minimum : worst;
         }
         return worst;
@@ -213,15 +219,15 @@ static uint32_t need_of_any(const struct pipeline *pipeline, const struct job *j
 
 /* Each missing rank is asked, but not where only some come to this machine, and nobody knows which, nor of
  * more ranks than a machine has: a minimum can take a while to find. */
-static uint64_t promise_to(const struct pipeline *pipeline, const struct job *job,
-                           const struct job *newcomer) {
+static uint64_t promise_to(const struct pipeline *pipeline, const struct job *job, const struct job *newcomer,
+                           uint64_t row) {
         uint32_t missing, waiting;
 
         if (size_of(job) == job->attach.world_size && job->attach.world_size <= 2 * GROUP_EXAMINED_MAX)
-                return need_of_missing(pipeline, job, newcomer);
+                return need_of_missing(pipeline, job, newcomer, row);
         missing = count_missing(pipeline, job, newcomer);
         waiting = count_waiting(pipeline, job, newcomer);
-        return missing > waiting ? (uint64_t)(missing - waiting) * need_of_any(pipeline, job) : 0;
+        return missing > waiting ? (uint64_t)(missing - waiting) * need_of_any(pipeline, job, row) : 0;
 }
 
 /* Whether its group was seen to at an earlier job of the list. */
@@ -237,17 +243,93 @@ static bool was_counted(const struct pipeline *pipeline, const struct job *job, 
         return false;
 }
 
+/* It is in, or would be, and ranks are missing. */
+static bool is_waiting(const struct pipeline *pipeline, const struct job *job, const struct job *newcomer) {
+        if (newcomer && job == newcomer)
+                return !pipeline_group_has_begun(pipeline, job);
+        return job->expecting;
+}
+
 uint32_t pipeline_promised(const struct pipeline *pipeline, const struct job *newcomer) {
         uint64_t slots = 0;
 
         list_for_each (link, &pipeline->jobs) {
                 const struct job *job = pipeline_job_of(link);
 
-                if ((job == newcomer ? !pipeline_group_has_begun(pipeline, job) : job->expecting) &&
-                    !was_counted(pipeline, job, newcomer))
-                        slots += promise_to(pipeline, job, newcomer);
+                if (is_waiting(pipeline, job, newcomer) && !was_counted(pipeline, job, newcomer))
+                        slots += promise_to(pipeline, job, newcomer, job->attach.start_row);
         }
         return slots < SCHEDULER_SLOTS_MAX ? (uint32_t)slots : SCHEDULER_SLOTS_MAX;
+}
+
+/* ---- room for a place that all go to ---- */
+
+/* Slots that jobs need now, and once the group of one of them has gone on from elsewhere. */
+struct need {
+        uint64_t group, group_there;
+        uint64_t others;
+};
+
+/* Of those that are in. */
+static void add_need(struct need *need, const struct pipeline *pipeline, const struct job *job,
+                     const struct job *other, uint64_t row) {
+        struct scheduler_job_view view = {};
+        uint32_t there;
+
+        scheduler_view_job(pipeline->scheduler, other->id, &view);
+        if (!is_same(other, job)) {
+                need->others += view.minimum;
+                return;
+        }
+        there = minimum_of(pipeline, job, other->attach.rank, row);
+        need->group += view.minimum;
+        need->group_there += there > view.minimum ? there : view.minimum;
+}
+
+/* What was promised to the ranks of this group that have not come: by the first of those that wait for them.
+ */
+static uint64_t promised_to_own(const struct pipeline *pipeline, const struct job *job) {
+        list_for_each (link, &pipeline->jobs) {
+                const struct job *other = pipeline_job_of(link);
+
+                if (other->expecting && is_same(other, job))
+                        return promise_to(pipeline, other, NULL, other->attach.start_row);
+        }
+        return 0;
+}
+
+/* Of all, and of ranks that have not come and were promised it. */
+static struct need need_at(const struct pipeline *pipeline, const struct job *job, uint64_t row) {
+        struct need need = {.group = promised_to_own(pipeline, job)};
+
+        need.group_there = job->expecting ? promise_to(pipeline, job, NULL, row) : 0;
+        need.others = pipeline_promised(pipeline, NULL) - need.group;
+        list_for_each (link, &pipeline->jobs) {
+                const struct job *other = pipeline_job_of(link);
+
+                if (other->state == JOB_ATTACHED)
+                        add_need(&need, pipeline, job, other, row);
+        }
+        return need;
+}
+
+int pipeline_check_group_place(const struct pipeline *pipeline, const struct job *job, uint64_t row,
+                               struct fault *fault) {
+        uint32_t capacity = pipeline->ring.slots - pipeline->quarantined;
+        struct need need;
+
+        /* From row 0 on nobody needs more than it had from anywhere else. */
+        if (!*job->attach.group || row == 0 || row >= pipeline->index.samples ||
+            size_of(job) > 2 * GROUP_EXAMINED_MAX)
+                return 0;
+        need = need_at(pipeline, job, row);
+        if (need.group_there <= need.group || need.group_there + need.others <= capacity)
+                return 0;
+        return fault_set(fault, -ENOSPC,
+                         "the ranks of group %s need %" PRIu64 " slots there, other jobs %" PRIu64
+                         " of %u; raise slots or ring to at least %" PRIu64 " slots, or end a job",
+                         job->attach.group, need.group_there, need.others, capacity,
+                         need.group_there + need.others);
 }
 
 /* ---- complete, or given up ---- */

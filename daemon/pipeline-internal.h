@@ -30,6 +30,10 @@ int pipeline_check_group(const struct pipeline *pipeline, const struct job *job,
 bool pipeline_group_has_begun(const struct pipeline *pipeline, const struct job *job);
 /* Slots for the ranks that have not come, of all groups; with `newcomer`, as if that were in. */
 uint32_t pipeline_promised(const struct pipeline *pipeline, const struct job *newcomer);
+/* Whether there is room for all ranks of its group, if it has one, when they go on from `row`: 0 or -ENOSPC.
+ */
+int pipeline_check_group_place(const struct pipeline *pipeline, const struct job *job, uint64_t row,
+                               struct fault *fault);
 void pipeline_begin_groups(struct pipeline *pipeline);
 /* Ends those who have waited for ranks too long. */
 void pipeline_give_up_groups(struct pipeline *pipeline, uint64_t now);

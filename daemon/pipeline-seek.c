@@ -42,20 +42,44 @@ static void take_back_all(struct pipeline *pipeline, struct job *job, uint64_t n
                 scheduler_release(pipeline->scheduler, job->id, number, now);
 }
 
+/* 0, SCHEDULER_E_LATER, or why not. A rank whose seek waits was asked about its group when it came. */
+static int go(struct pipeline *pipeline, struct job *job, const struct message_seek *seek, uint64_t now,
+              struct fault *fault) {
+        struct scheduler_job_view view = {};
+        int r = 0;
+
+        scheduler_view_job(pipeline->scheduler, job->id, &view);
+        if (!view.seeking)
+                r = pipeline_check_group_place(pipeline, job, seek->row, fault);
+        if (r == 0)
+                r = scheduler_seek(pipeline->scheduler, job->id, seek->epoch, seek->row,
+                                   pipeline->awaited + pipeline_promised(pipeline, NULL), now, fault);
+        return r;
+}
+
+/* The job is elsewhere. Where its group has not begun, that is where those begin that have not come. */
+static void arrive(struct pipeline *pipeline, struct job *job, const struct message_seek *seek,
+                   uint64_t now) {
+        take_back_all(pipeline, job, now);
+        if (job->expecting && job->attach.start != MESSAGE_START_LIVE) {
+                job->attach.start_epoch = seek->epoch;
+                job->attach.start_row = seek->row;
+        }
+}
+
 /* False: it has to wait. */
 static bool answer(struct pipeline *pipeline, struct job *job, const struct message_seek *seek) {
         struct scheduler_job_view view = {};
         struct fault fault = {};
         uint64_t now = clock_ns();
-        int r = scheduler_seek(pipeline->scheduler, job->id, seek->epoch, seek->row, pipeline->awaited, now,
-                               &fault);
+        int r = go(pipeline, job, seek, now, &fault);
 
         if (r == SCHEDULER_E_LATER) {
                 pipeline->awaited += missing_slots(pipeline, job, seek->row);
                 return false;
         }
         if (r == 0)
-                take_back_all(pipeline, job, now);
+                arrive(pipeline, job, seek, now);
         else
                 r = fault_prefix(&fault, r < 0 ? r : -ENOSPC,
                                  "pipeline %s: the job cannot go to row %" PRIu64 " of epoch %u",

@@ -90,6 +90,11 @@ int pipeline_release(struct pipeline *pipeline, struct job *job, const uint64_t 
         return 0;
 }
 
+void pipeline_read(struct pipeline *pipeline, struct job *job) {
+        scheduler_read(pipeline->scheduler, job->id);
+        pipeline_step(pipeline);
+}
+
 void pipeline_detach(struct pipeline *pipeline, struct job *job) {
         struct scheduler_job_view view;
 

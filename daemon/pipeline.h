@@ -128,6 +128,7 @@ void pipeline_stop(struct pipeline *pipeline);
 void pipeline_attach(struct pipeline *pipeline, struct job *job);
 int pipeline_release(struct pipeline *pipeline, struct job *job, const uint64_t *numbers, uint32_t n_numbers);
 void pipeline_seek(struct pipeline *pipeline);
+void pipeline_read(struct pipeline *pipeline, struct job *job);
 void pipeline_detach(struct pipeline *pipeline, struct job *job);
 
 uint32_t pipeline_workers(const struct pipeline *pipeline); /* how many it may have */

@@ -66,6 +66,7 @@ int consumer_new(struct consumer **consumerp, const struct scheduler *scheduler,
         consumer->job = *job;
         consumer->gathering = job->gather > 1 && !(scheduler->sabotage & SCHEDULER_WITHOUT_GATHER);
         consumer->expecting = job->expecting && !(scheduler->sabotage & SCHEDULER_WITHOUT_EXPECTING);
+        consumer->unread = job->unread;
         consumer->mask = size - 1;
         consumer->heap = calloc(scheduler->config.slots, sizeof(*consumer->heap));
         consumer->leases = calloc(scheduler->config.slots, sizeof(*consumer->leases));

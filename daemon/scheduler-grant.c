@@ -15,6 +15,10 @@
  * who came later takes the spare slots before. A batch within a job's minimum adds nothing to the sum, hence
  * it is always due.
  *
+ * What a job is given beyond its minimum is a loan that only the job can give back, and rule 2 counts on
+ * that. One that was attached and is not read (a loader that validation will need, one of a notebook) would
+ * never do so, and keep out who comes: so nothing is lent before it is known to read.
+ *
  * Quarantine can shrink the ring until the minimums do not fit any more. Then nobody gets more than its
  * minimum, and not everybody's is kept: each job counts with what it leases, and in the order of waiting each
  * that may go on has its minimum kept as long as that fits. Who is kept can have its next batch without
@@ -71,6 +75,15 @@ void scheduler_begin(struct scheduler *scheduler, uint32_t job) {
         if (!consumer)
                 return;
         consumer->expecting = false;
+        consumers_choose_due(scheduler);
+}
+
+void scheduler_read(struct scheduler *scheduler, uint32_t job) {
+        struct consumer *consumer = consumer_find(scheduler, job);
+
+        if (!consumer || !consumer->unread)
+                return;
+        consumer->unread = false;
         consumers_choose_due(scheduler);
 }
 
@@ -163,12 +176,14 @@ static void grant_one(struct scheduler *scheduler) {
 }
 
 /* Rule 3 for one job: within its minimum always, beyond it while it fits and nobody waits to be let in, nor
- * the room is for those in lockstep. In a scarce ring nothing goes beyond. */
+ * the room is for those in lockstep. In a scarce ring, and for a job that does not read, nothing goes beyond.
+ */
 static bool is_grantable(const struct scheduler *scheduler, const struct consumer *consumer, uint64_t used,
                          uint64_t more, bool scarce) {
         uint64_t spared = !scarce && more > 0 ? scheduler->awaited + lockstep_spared(scheduler, consumer) : 0;
+        bool borrows = !scarce && (!consumer->unread || (scheduler->sabotage & SCHEDULER_WITHOUT_UNREAD));
 
-        if (!may_go_on(consumer) || (scarce && !within_minimum(consumer)))
+        if (!may_go_on(consumer) || (!borrows && !within_minimum(consumer)))
                 return false;
         return used + more + spared <= scheduler_capacity(scheduler);
 }

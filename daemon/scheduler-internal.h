@@ -40,6 +40,7 @@ enum scheduler_sabotage {
         SCHEDULER_WITHOUT_EXPECTING = 1 << 19,     /* nobody waits for the ranks of its run */
         SCHEDULER_WITHOUT_CATCH_UP_NEED = 1 << 21, /* also while workers have nothing to do */
         SCHEDULER_WITHOUT_CATCH_UP_RANK = 1 << 20, /* others come before those who wait for a catch-up */
+        SCHEDULER_WITHOUT_UNREAD = 1 << 22,        /* who does not read gets what others do */
 };
 
 /* The contents of a slot: rows [index x S, (index + 1) x S) of (seed, epoch). */
@@ -124,6 +125,7 @@ struct consumer {
 
         bool gathering; /* waits for other jobs to come */
         bool expecting; /* waits for scheduler_begin */
+        bool unread;    /* scheduler_read has not come */
         bool bound;     /* lockstep: it waits for the others that are, and they for it */
         bool demoted;   /* was bound and gave nothing back for too long */
         bool limited;   /* by the place that the next line tells, where a batch must have ended */

@@ -368,6 +368,8 @@ int scheduler_view_job(const struct scheduler *scheduler, uint32_t job, struct s
                 .gather = consumer->gathering ? consumer->job.gather : 0,
                 .come = consumer->gathering ? gather_count(scheduler, consumer->job.seed) : 0,
                 .gather_until = consumer->job.gather_until,
+                .unread = consumer->unread,
+                .seeking = consumer->seeking,
         };
         return 0;
 }

@@ -44,6 +44,7 @@ struct scheduler_job {
         uint32_t gather;
         uint64_t gather_until;
         bool expecting; /* it gets nothing until scheduler_begin: ranks of its run have not come */
+        bool unread;    /* it gets no more than its minimum until scheduler_read: nobody asks for it yet */
 };
 
 /* Rows [first, first + rows) of `slot`: global rows [row, row + rows) of (seed, epoch). */
@@ -127,6 +128,8 @@ struct scheduler_job_view {
         uint32_t pace;         /* in lockstep: the last of the others, which sets the limit; 0: nobody */
         uint32_t gather, come; /* gathering: jobs that are to come, and how many are there */
         uint64_t gather_until;
+        bool unread;  /* waits for scheduler_read with what goes beyond its minimum */
+        bool seeking; /* waits for room where it is to be sent */
 };
 
 /* A job's books, up to now; times in nanoseconds. What is said of waiting is as seen from here: a batch that
@@ -202,6 +205,9 @@ int scheduler_set_warm(struct scheduler *scheduler, uint64_t seed, uint32_t slot
 
 /* The ranks of this job's run have come: what it was attached for begins. */
 void scheduler_begin(struct scheduler *scheduler, uint32_t job);
+
+/* The job reads, and from now on may get more than its minimum. */
+void scheduler_read(struct scheduler *scheduler, uint32_t job);
 
 /* Before the first job: jobs of a stream wait for each other, so that none is more than about `max_lead` rows
  * ahead of the last, see scheduler-lockstep.c; one that gives nothing back for `lag_timeout` ns is waited for

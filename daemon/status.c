@@ -437,6 +437,7 @@ static void add_position(json_t *object, const struct pipeline *pipeline, const 
         json_object_set_new(object, "rows", unsigned_number(view.rows));
         json_object_set_new(object, "waiting", json_boolean(view.waiting));
         json_object_set_new(object, "parked", json_boolean(view.parked));
+        json_object_set_new(object, "unread", json_boolean(view.unread));
         add_sharing(object, pipeline, job, &view);
 }
 
@@ -543,10 +544,11 @@ json_t *status_make(const struct daemon *daemon) {
                 if (job->state == JOB_ATTACHING || job->state == JOB_ATTACHED)
                         json_array_append_new(jobs, make_job(job));
         }
-        return json_pack("{s:i, s:s, s:i, s:f, s:o, s:o, s:i, s:o, s:o, s:o, s:o, s:o, s:o}", "schema",
+        return json_pack("{s:i, s:s, s:i, s:f, s:o, s:o, s:i, s:b, s:o, s:o, s:o, s:o, s:o, s:o}", "schema",
                          STATUS_SCHEMA, "version", PINFEED_VERSION, "pid", (int)getpid(), "uptime_seconds",
                          seconds_since(daemon->started_ns), "runtime_dir", text_or_null(daemon->directory),
                          "config", text_or_null(daemon->config->file), "cpus", (int)daemon->budget.places,
-                         "workers_busy", count_busy(daemon), "cpu_seconds", make_cpu_seconds(daemon),
-                         "pipelines", pipelines, "workers", workers, "jobs", jobs, "slots", slots);
+                         "cpus_auto", daemon->config->cpus == 0, "workers_busy", count_busy(daemon),
+                         "cpu_seconds", make_cpu_seconds(daemon), "pipelines", pipelines, "workers", workers,
+                         "jobs", jobs, "slots", slots);
 }

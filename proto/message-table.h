@@ -187,6 +187,8 @@ enum {
         F(U32, registered, 0, MESSAGE_SLOTS_MAX)                                                             \
         F(TEXT, reason, 0, MESSAGE_TEXT_MAX)
 
+#define MESSAGE_READ_FIELDS(F) F(U8, flags, 0, 0)
+
 #define MESSAGE_SETUP_FIELDS(F)                                                                              \
         F(U32, worker, 0, MESSAGE_U32_MAX)                                                                   \
         F(U8, shuffle, 0, 1)                                                                                 \
@@ -247,6 +249,7 @@ enum {
         M(10, SOUGHT, sought, MESSAGE_BY_DAEMON_TO_JOB, 0, 0)                                                \
         M(11, DEFINE, define, MESSAGE_BY_JOB, 0, 0)                                                          \
         M(12, MAPPED, mapped, MESSAGE_BY_JOB, 0, 0)                                                          \
+        M(13, READ, read, MESSAGE_BY_JOB, 0, 0)                                                              \
         M(32, SETUP, setup, MESSAGE_BY_DAEMON_TO_WORKER, 2, 2)                                               \
         M(33, SCAN, scan, MESSAGE_BY_DAEMON_TO_WORKER, 0, 0)                                                 \
         M(34, SCANNING, scanning, MESSAGE_BY_WORKER, 0, 0)                                                   \

@@ -287,6 +287,34 @@ static PyObject *job_seek(PyObject *object, PyObject *args) {
         return Py_BuildValue(""); /* None */
 }
 
+/* The daemon's answer to seek(), and where that leaves the job. */
+static PyObject *job_sought(PyObject *object, PyObject *args) {
+        struct job *self = (struct job *)object;
+        PyThreadState *thread;
+        uint32_t timeout_ms;
+        int r;
+
+        if (!PyArg_ParseTuple(args, "O&", to_u32, &timeout_ms) || !is_usable(self))
+                return NULL;
+        self->busy = true;
+        thread = PyEval_SaveThread();
+        r = pinfeed_job_sought(self->session->job, timeout_ms);
+        PyEval_RestoreThread(thread);
+        self->busy = false;
+        if (r < 0) {
+                raise_library(self->session->job, r);
+                remember_place(self);
+                return NULL;
+        }
+        return Py_BuildValue(""); /* None */
+}
+
+static PyObject *job_failed(PyObject *object, PyObject *unused) {
+        struct job *self = (struct job *)object;
+
+        return PyBool_FromLong(self->session && pinfeed_job_failed(self->session->job) < 0);
+}
+
 /* ---- what it is ---- */
 
 static PyObject *job_place(PyObject *object, PyObject *unused) {
@@ -355,6 +383,8 @@ static PyMethodDef job_methods[] = {
          "The next batch, the same until it is accepted; None: the epoch has ended."},
         {"accept", job_accept, METH_NOARGS, "The batch has been received."},
         {"seek", job_seek, METH_VARARGS, "Begins to read at an epoch and a row."},
+        {"sought", job_sought, METH_VARARGS, "Waits until the daemon has said whether it can, or raises."},
+        {"failed", job_failed, METH_NOARGS, "Whether nothing comes any more, whatever is tried."},
         {"place", job_place, METH_NOARGS, "(epoch, row, batches left of it)."},
         {"state", job_state, METH_NOARGS, "The same as a line of JSON."},
         {"info", job_info, METH_NOARGS, "struct pinfeed_info."},

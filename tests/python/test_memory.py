@@ -11,7 +11,8 @@ import threading
 import time
 
 import pinfeed
-from support import CONFIG, LONG, Case, needs_numpy, needs_torch, ramp, start_script, torch, wait_for
+from support import (CONFIG, LONG, Case, assert_epoch, needs_numpy, needs_torch, ramp, start_script, torch,
+                     wait_for)
 
 READ_ON_DEMAND = '''
 import numpy, pinfeed
@@ -39,6 +40,9 @@ class Memory(Case):
     source: {type: synthetic, mode: ramp, samples: 100000, bytes: 100}
     batch_size: 10
     slots: 64
+  eight:
+    source: {type: synthetic, mode: ramp, samples: 1000, bytes: 3000}
+    batch_size: 32
 '''
 
     def assert_in_use(self, reading):
@@ -140,6 +144,18 @@ class Memory(Case):
         index, data = next(reading)  # the fourth: nothing was lost
         self.assertTrue((data == ramp(index, 0, 3000)).all())
         self.assertEqual(reading._loader.state_dict()['row'], 4 * 32)
+
+    @needs_numpy
+    def test_loaders_that_nobody_reads(self):
+        """They have two slots each and no more, also with a state, so that a ring of eight has room for one that reads."""
+        unread = [self.loader('eight', seed=seed, output='numpy') for seed in (1, 2, 3)]
+        for loader in unread[1:]:
+            loader.load_state_dict(dict(loader.state_dict(), row=64))
+        wait_for(lambda: [job['held'] for job in self.jobs()] == [2, 2, 2])
+        assert_epoch(self, self.loader('eight', output='numpy'), 0)
+        self.assertEqual([job['leased'] for job in self.jobs()][:3], [2, 2, 2])
+        for loader, rows in zip(unread, (1000, 936, 936)):
+            self.assertEqual(sum(len(index) for index, _ in loader), rows)
 
     @needs_numpy
     def test_a_cycle_of_references_is_not_in_use(self):

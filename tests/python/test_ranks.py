@@ -5,6 +5,7 @@
 import contextlib
 import errno
 import io
+import itertools
 import json
 import os
 import re
@@ -12,6 +13,7 @@ import signal
 import subprocess
 import sys
 import tempfile
+import threading
 import time
 import unittest
 from unittest import mock
@@ -243,6 +245,76 @@ class Groups(Case):
             loader = self.loader(batch_size=10, group='run', output='numpy')
         self.assertEqual((loader.rank, loader.world_size), (2, 4))
         self.assertEqual(sum(len(index) for index, _ in loader), 250)
+
+
+@needs_numpy
+class RoomForStates(Case):
+    """Where ranks stand decides how many slots they need: three of them eight from row 0 and from row 96, nine from row 64,
+    for the ends of their epochs lie otherwise. A state is given before the first batch."""
+
+    config = CONFIG.replace('ramp:', 'eight:', 1).replace('slots: 64', 'slots: 8') + \
+        CONFIG.replace('ramp:', 'nine:', 1).replace('slots: 64', 'slots: 9').replace('pipelines:', '')
+
+    def ranks(self, pipeline):
+        return [self.loader(pipeline, rank=rank, world_size=3, group='run', with_info=True, output='numpy')
+                for rank in range(3)]
+
+    def first_rows(self, pipeline, batches):
+        with self.loader(pipeline, output='numpy') as loader:
+            return [sample for _, (index, _) in zip(range(batches), loader) for sample in index.tolist()]
+
+    def assert_the_rest(self, ranks, before):
+        """Step by step, with at most two batches of a rank in use."""
+        readers = [iter(rank) for rank in ranks]
+        seen = list(before)
+        for reader in itertools.cycle(readers):
+            (index, _), info = next(reader, ((None, None), None))
+            if info is None:
+                break
+            seen += index[info.valid].tolist()
+        self.assertEqual(sorted(seen), list(range(1000)))
+
+    def test_fits(self):
+        for pipeline, row in (('eight', 96), ('nine', 64)):
+            before = self.first_rows(pipeline, row // 32)
+            ranks = self.ranks(pipeline)
+            for rank in ranks:
+                rank.load_state_dict(dict(rank.state_dict(), row=row))
+            self.assert_the_rest(ranks, before)
+
+    def test_does_not_fit(self):
+        """All ranks are told, when they load it and with the number that helps, and stay where they were."""
+        ranks = self.ranks('eight')
+        for rank in ranks:
+            with self.assertRaisesRegex(pinfeed.Error, r'^pipeline eight: the job cannot go to row 64 of epoch 0: the ranks of '
+                                        r'group run need 9 slots there, other jobs 0 of 8; .* at least 9 slots') as caught:
+                rank.load_state_dict(dict(rank.state_dict(), row=64))
+            self.assertEqual(caught.exception.errno, errno.ENOSPC)
+            self.assertEqual(rank.state_dict()['row'], 0)
+        self.assert_the_rest(ranks, [])
+
+    def test_does_not_fit_before_all_have_come(self):
+        first = self.loader('eight', rank=0, world_size=3, group='run', output='numpy')
+        with self.assertRaisesRegex(pinfeed.Error, 'the ranks of group run need 9 slots there'):
+            first.load_state_dict(dict(first.state_dict(), row=64))
+
+    def test_what_others_hold_is_waited_for(self):
+        holder = self.loader('eight', seed=1, output='numpy')
+        kept = [batch for _, batch in zip(range(4), holder)]
+        self.loader('eight', seed=2, output='numpy')
+        with self.loader('eight', output='numpy', timeout=0.3) as loader:
+            state = dict(loader.state_dict(), row=5)
+            with self.assertRaisesRegex(TimeoutError, r'the job has waited \d+ ms to go to row 5 of epoch 0, for slots that'):
+                loader.load_state_dict(state)
+            self.assertEqual(loader.state_dict()['row'], 0)
+        wait_for(lambda: len(self.jobs()) == 2)
+        loader = self.loader('eight', output='numpy')
+        letting_go = threading.Timer(0.2, kept.clear)
+        letting_go.start()
+        loader.load_state_dict(state)
+        self.assertFalse(kept)
+        self.assertEqual(len(next(iter(loader))[0]), 32)
+        letting_go.join()
 
 
 @needs_numpy

@@ -84,6 +84,10 @@ static inline struct message raw_release(uint64_t number) {
         return (struct message){.type = MESSAGE_RELEASE, .release = {.n_number = 1, .number = {number}}};
 }
 
+static inline struct message raw_read(void) {
+        return (struct message){.type = MESSAGE_READ};
+}
+
 /* Connected and through HELLO. */
 static inline int raw_greeted(const struct harness *h) {
         struct message message = raw_hello();

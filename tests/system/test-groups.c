@@ -17,6 +17,7 @@ enum {
         SAMPLES = 960, /* whole steps of three, four and five ranks */
         WORLD = 4,
         UNEVEN = 7,
+        RESUMED = 3, /* ranks, two of which need a slot more from the second slot on */
         NOT_YET_MS = 300,
         SOON_MS = 10000,
 };
@@ -107,6 +108,7 @@ START_TEST(test_D5_a_rank_is_missing) {
         json_decref(status);
         for (uint32_t i = 0; i < WORLD - 1; i++) {
                 ck_assert_int_eq(pinfeed_next(jobs[i], &batch), -ETIMEDOUT);
+                ck_assert_int_eq(pinfeed_job_failed(jobs[i]), -ETIMEDOUT);
                 harness_expect_words(pinfeed_error(jobs[i]),
                                      "rank 2 of group run (4 ranks) did not come within 1.5 s");
                 ck_assert_int_eq(pinfeed_next(jobs[i], &batch), -ETIMEDOUT);
@@ -202,6 +204,104 @@ START_TEST(test_ranks_that_need_more) {
         for (uint32_t rank = 0; rank < UNEVEN; rank++)
                 expect_row(jobs[rank], rank * BATCH);
         for (uint32_t rank = 0; rank < UNEVEN; rank++)
+                pinfeed_close(jobs[rank]);
+        finish(h);
+}
+END_TEST
+
+/* Slots that the ranks need from this row on, as each of those that are there is told when it wants to go
+ * there; it stays where it was. */
+static int expect_no_room(struct pinfeed_job *const *jobs, uint32_t n_jobs, uint64_t row) {
+        int slots = 0;
+
+        for (uint32_t rank = 0; rank < n_jobs; rank++) {
+                const char *need;
+                int its = 0;
+
+                ck_assert_int_eq(pinfeed_job_seek(jobs[rank], 0, row), 0);
+                ck_assert_int_eq(pinfeed_job_sought(jobs[rank], SOON_MS), -ENOSPC);
+                harness_expect_words(pinfeed_error(jobs[rank]), "the ranks of group run need ");
+                need = strstr(pinfeed_error(jobs[rank]), "raise slots or ring to at least ");
+                ck_assert_ptr_nonnull(need);
+                ck_assert_int_eq(sscanf(need, "raise slots or ring to at least %d slots", &its), 1);
+                ck_assert(slots == 0 || slots == its);
+                slots = its;
+        }
+        return slots;
+}
+
+/* From row 16 on three ranks end with an uneven tail, and need more slots than from row 0, though not each of
+ * them. All are told so or none, also before all have come, and with so many slots they can go there. */
+START_TEST(test_sent_as_a_whole) {
+        struct harness *h = start(2 * RESUMED);
+        struct pinfeed_attach attach = attach_rank(h, 0);
+        struct pinfeed_job *jobs[RESUMED];
+        int slots = 0;
+
+        attach.world_size = RESUMED;
+        for (uint32_t n = 0; n < RESUMED; n++) {
+                attach.rank = n;
+                ck_assert_int_eq(pinfeed_open(&jobs[n], &attach), 0);
+                slots = expect_no_room(jobs, n + 1, BATCH);
+        }
+        for (uint32_t rank = 0; rank < RESUMED; rank++)
+                expect_row(jobs[rank], rank * BATCH);
+        for (uint32_t rank = 0; rank < RESUMED; rank++)
+                pinfeed_close(jobs[rank]);
+        finish(h);
+
+        ck_assert_int_gt(slots, 2 * RESUMED);
+        h = start(slots);
+        attach = attach_rank(h, 0);
+        attach.world_size = RESUMED;
+        for (attach.rank = 0; attach.rank < RESUMED; attach.rank++) {
+                ck_assert_int_eq(pinfeed_open(&jobs[attach.rank], &attach), 0);
+                ck_assert_int_eq(pinfeed_job_seek(jobs[attach.rank], 0, BATCH), 0);
+                ck_assert_int_eq(pinfeed_job_sought(jobs[attach.rank], SOON_MS), 0);
+        }
+        for (uint32_t rank = 0; rank < RESUMED; rank++)
+                expect_row(jobs[rank], (1 + rank) * BATCH);
+        for (uint32_t rank = 0; rank < RESUMED; rank++)
+                pinfeed_close(jobs[rank]);
+        finish(h);
+}
+END_TEST
+
+/* Where the first rank goes before the others have come, there is room for them. */
+START_TEST(test_promise_where_the_first_goes) {
+        struct harness *h = start(2 * RESUMED + 2);
+        struct pinfeed_attach attach = attach_rank(h, 0), stranger = reader_attach(h, "p", 2);
+        struct pinfeed_job *jobs[RESUMED];
+        char text[1200];
+
+        attach.world_size = RESUMED;
+        for (attach.rank = 0; attach.rank < RESUMED; attach.rank++) {
+                ck_assert_int_eq(pinfeed_open(&jobs[attach.rank], &attach), 0);
+                ck_assert_int_eq(pinfeed_job_seek(jobs[attach.rank], 0, BATCH), 0);
+                ck_assert_int_eq(pinfeed_job_sought(jobs[attach.rank], SOON_MS), 0);
+                reader_expect_refusal(&stranger, -ENOSPC, text, sizeof(text));
+        }
+        for (uint32_t rank = 0; rank < RESUMED; rank++)
+                pinfeed_close(jobs[rank]);
+        finish(h);
+}
+END_TEST
+
+/* Nor does one that is in already and goes to where it needs more get what was promised. */
+START_TEST(test_promise_holds_against_a_seek) {
+        struct harness *h = start(2 * WORLD + 2);
+        struct pinfeed_attach stranger = reader_attach(h, "p", 2);
+        struct pinfeed_job *jobs[WORLD], *other;
+
+        ck_assert_int_eq(pinfeed_open(&other, &stranger), 0);
+        jobs[0] = come(h, 0);
+        ck_assert_int_eq(pinfeed_job_seek(other, 0, 1), 0);
+        ck_assert_int_eq(pinfeed_job_sought(other, SOON_MS), -ENOSPC);
+        for (uint32_t rank = 1; rank < WORLD; rank++)
+                jobs[rank] = come(h, rank);
+        expect_row(other, 0);
+        pinfeed_close(other);
+        for (uint32_t rank = 0; rank < WORLD; rank++)
                 pinfeed_close(jobs[rank]);
         finish(h);
 }
@@ -368,6 +468,9 @@ int main(void) {
         tcase_add_test(tcase, test_all_begin_together);
         tcase_add_test(tcase, test_let_in_as_a_whole);
         tcase_add_test(tcase, test_ranks_that_need_more);
+        tcase_add_test(tcase, test_sent_as_a_whole);
+        tcase_add_test(tcase, test_promise_where_the_first_goes);
+        tcase_add_test(tcase, test_promise_holds_against_a_seek);
         tcase_add_test(tcase, test_ranks_wait_for_room);
         tcase_add_test(tcase, test_what_does_not_fit_is_refused);
         tcase_add_test(tcase, test_part_of_a_run);

@@ -40,7 +40,8 @@ static void finish(struct harness *h) {
         harness_free(h);
 }
 
-static void join(struct raw_job *job, const struct harness *h, const struct message *attach) {
+/* Attaches and does not read. */
+static void join_unread(struct raw_job *job, const struct harness *h, const struct message *attach) {
         static struct message message;
         int ring = -1, type;
         void *mapped;
@@ -58,6 +59,17 @@ static void join(struct raw_job *job, const struct harness *h, const struct mess
         ck_assert_ptr_ne(mapped, MAP_FAILED);
         job->ring = mapped;
         close(ring);
+}
+
+static void say_read(const struct raw_job *job) {
+        struct message message = raw_read();
+
+        raw_send(job->fd, &message);
+}
+
+static void join(struct raw_job *job, const struct harness *h, const struct message *attach) {
+        join_unread(job, h, attach);
+        say_read(job);
 }
 
 static void leave(struct raw_job *job) {
@@ -518,6 +530,44 @@ START_TEST(test_credit) {
 }
 END_TEST
 
+static double job_number(struct harness *h, const char *path) {
+        json_t *status = harness_status(h);
+        double number = harness_number(status, path);
+
+        json_decref(status);
+        return number;
+}
+
+/* Who does not read holds its minimum, whatever lies ready, and nobody has to wait for it; who reads is given
+ * what there is. */
+START_TEST(test_unread) {
+        struct harness *h = start(ramp);
+        struct message attach = raw_attach("p");
+        struct raw_job jobs[4];
+
+        attach.attach.max_held = 4;
+        attach.attach.seed_given = 1;
+        join_unread(&jobs[0], h, &attach);
+        harness_wait_number(h, "pipelines/p/slots_ready", 8, SOON_MS);
+        ck_assert_double_eq(job_number(h, "jobs/0/leased"), 2);
+        for (int i = 1; i < 4; i++) {
+                attach.attach.seed = (uint64_t)i;
+                join_unread(&jobs[i], h, &attach);
+        }
+        say_read(&jobs[3]);
+        harness_wait_number(h, "jobs/3/held", 2, SOON_MS); /* as far as the ring has room */
+        for (int i = 0; i < 2; i++)
+                leave(&jobs[i]);
+        harness_wait_number(h, "jobs/1/held", 4, SOON_MS);
+        ck_assert_double_eq(job_number(h, "jobs/0/leased"), 2);
+        ck_assert(member_is(h, "jobs/0/unread", true));
+        ck_assert(member_is(h, "jobs/1/unread", false));
+        for (int i = 2; i < 4; i++)
+                leave(&jobs[i]);
+        finish(h);
+}
+END_TEST
+
 /* ---- states ---- */
 
 START_TEST(test_attach_with_a_state) {
@@ -576,6 +626,7 @@ int main(void) {
         tcase_add_test(tcase, test_status_of_ranks);
         tcase_add_test(tcase, test_what_is_refused);
         tcase_add_test(tcase, test_credit);
+        tcase_add_test(tcase, test_unread);
         tcase_add_test(tcase, test_attach_with_a_state);
         suite_add_tcase(suite, tcase);
         return run_suite(suite);

@@ -261,9 +261,10 @@ void model_choose_due(struct model *model) {
                 uint64_t more = demand_of(job, model_leased_with_next(model, job)) -
                                 demand_of(job, model_leased(model, job));
 
-                job->due = may_go_on(model, job) &&
-                           (more == 0 ||
-                            demand + more + model->awaited + spared(model, job) <= model_capacity(model));
+                job->due =
+                        may_go_on(model, job) &&
+                        (more == 0 || (!job->unread && demand + more + model->awaited + spared(model, job) <=
+                                                               model_capacity(model)));
                 if (job->due)
                         demand += more;
         }

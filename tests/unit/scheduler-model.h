@@ -41,6 +41,7 @@ struct model_job {
         uint64_t since;    /* the number it had when it was sent where it is */
         bool gathering;    /* waits for other jobs to come */
         bool expecting;    /* waits for scheduler_begin */
+        bool unread;       /* scheduler_read has not come */
         bool bound;        /* lockstep */
         uint64_t moved_at; /* when it gave something back last, or had an excuse */
         uint32_t minimum;

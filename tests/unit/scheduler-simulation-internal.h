@@ -89,6 +89,7 @@ void sim_detach(struct simulation *sim);
 void sim_end_quarantine(struct simulation *sim);
 void sim_leave(struct simulation *sim);
 void sim_quarantine(struct simulation *sim, uint32_t i);
+void sim_read_some(struct simulation *sim);
 void sim_release_some(struct simulation *sim);
 void sim_seek_some(struct simulation *sim);
 void sim_seek_somewhere(struct simulation *sim);

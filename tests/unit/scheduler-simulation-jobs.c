@@ -53,6 +53,7 @@ static struct scheduler_job draw_job(struct simulation *sim) {
                         job.gather = between(sim, 0, 4);
                 job.expecting = !sim->options->steady && !sim->options->outcomes_only && chance(sim, 6);
         }
+        job.unread = !sim->options->steady && !sim->options->outcomes_only && chance(sim, 4);
         job.max_held = between(sim, 1, MODEL_HELD_MAX);
         job.gather_until = sim->world->now + (job.gather > 0 ? between(sim, 0, 50 * TICK_MAX_NS) : 0);
         sim->group = job;
@@ -114,6 +115,7 @@ static int attach(struct simulation *sim) {
         its->epoch = its->next.epoch;
         its->gathering = job.gather > 1;
         its->expecting = job.expecting;
+        its->unread = job.unread;
         sim->model.warm.in_vain = false;
         its->laziness = chance(sim, 2) ? 0 : between(sim, 1, 4);
         its->tenacious = !sim->options->steady && job.max_held > 1 && chance(sim, 2);
@@ -229,6 +231,18 @@ void sim_begin_some(struct simulation *sim) {
                         continue;
                 job->expecting = false;
                 scheduler_begin(sim->scheduler, job->job.id);
+        }
+}
+
+/* Some that were only attached are read now. */
+void sim_read_some(struct simulation *sim) {
+        for (uint32_t i = 0; i < sim->model.n_jobs; ++i) {
+                struct model_job *job = &sim->model.jobs[i];
+
+                if (!job->unread || !chance(sim, 3))
+                        continue;
+                job->unread = false;
+                scheduler_read(sim->scheduler, job->job.id);
         }
 }
 

@@ -78,6 +78,8 @@ static void end_gathering(struct simulation *sim) {
                 if (view.gathering != job->gathering || view.expecting != job->expecting)
                         sim_breach(sim, "job %u %s for others to come", job->job.id,
                                    view.gathering || view.expecting ? "still waits" : "does not wait");
+                if (view.unread != job->unread)
+                        sim_breach(sim, "job %u is %s", job->job.id, view.unread ? "not read" : "read");
         }
         model_choose_due(&sim->model);
 }

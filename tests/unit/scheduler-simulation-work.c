@@ -90,6 +90,8 @@ void sim_take_delivery(struct simulation *sim, const struct scheduler_delivery *
         }
         if (model_is_led(&sim->model, job, job->next))
                 sim_breach(sim, "job %u got a batch too far ahead of the others", job->job.id);
+        if (job->unread && model_leased_with_next(&sim->model, job) > job->minimum)
+                sim_breach(sim, "job %u is not read, and got more than its minimum", job->job.id);
         check_segments(sim, job, delivery);
         if (!sim->options->outcomes_only)
                 check_turn(sim, job);

@@ -77,8 +77,10 @@ static void event_of_jobs(struct simulation *sim, uint32_t dice) {
                 sim_leave(sim);
         else if (dice < 7)
                 sim_talk_nonsense(sim);
-        else if (dice < 10)
+        else if (dice < 9)
                 sim_begin_some(sim);
+        else if (dice < 10)
+                sim_read_some(sim);
         else if (dice < 42)
                 sim_release_some(sim);
         else if (dice < 45)

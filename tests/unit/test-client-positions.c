@@ -13,6 +13,7 @@
 #include <errno.h>
 #include <pthread.h>
 #include <sched.h>
+#include <semaphore.h>
 #include <stdbool.h>
 #include <stdio.h>
 #include <stdlib.h>
@@ -449,6 +450,53 @@ START_TEST(test_seek_refused) {
 }
 END_TEST
 
+static sem_t has_waited;
+
+static void script_answers_late(struct fake *fake) {
+        fake_wait_seek(fake);
+        sem_wait(&has_waited);
+        fake_send_sought(fake, ENOSPC, "needs 9 slots");
+        fake_wait_seek(fake);
+        ck_assert_uint_eq(fake->reads, 0);
+        fake_send_sought(fake, 0, "");
+        fake_wait_seek(fake);
+        fake_send_sought(fake, 0, "");
+        fake_send_batches(fake, 1);
+        fake_wait_close(fake);
+}
+
+/* The answer to a seek can be had without asking for a batch, and is said once. */
+START_TEST(test_sought) {
+        struct fake fake = {.script = script_answers_late};
+        struct pinfeed_job *job;
+
+        sem_init(&has_waited, 0, 0);
+        fake_start(&fake);
+        job = open_job((struct pinfeed_attach){0});
+        ck_assert_int_eq(pinfeed_job_sought(job, 0), 0); /* it was not sent anywhere */
+        ck_assert_int_eq(pinfeed_job_seek(job, 4, 1), 0);
+        ck_assert_int_eq(pinfeed_job_sought(job, 0), -EAGAIN);
+        for (int i = 1; i <= 2; i++) {
+                ck_assert_int_eq(pinfeed_job_sought(job, 20), -ETIMEDOUT);
+                ck_assert_ptr_nonnull(strstr(pinfeed_error(job), i == 1 ? "has waited 20 ms to go to row 1"
+                                                                        : "has waited 40 ms to go to row 1"));
+        }
+        ck_assert_int_eq(pinfeed_job_failed(job), 0);
+        sem_post(&has_waited);
+        ck_assert_int_eq(pinfeed_job_sought(job, UINT32_MAX), -ENOSPC);
+        ck_assert_str_eq(pinfeed_error(job), "needs 9 slots");
+        ck_assert_int_eq(pinfeed_job_sought(job, UINT32_MAX), 0);
+        ck_assert_int_eq(pinfeed_job_seek(job, 1, 4), 0);
+        ck_assert_int_eq(pinfeed_job_sought(job, UINT32_MAX), 0);
+        expect_batch(job, 1, 4, 4);
+        pinfeed_close(job);
+        fake_stop(&fake);
+        sem_destroy(&has_waited);
+        ck_assert_int_eq(pinfeed_job_sought(NULL, 0), -EINVAL);
+        ck_assert_int_eq(pinfeed_job_failed(NULL), -EINVAL);
+}
+END_TEST
+
 static void script_second_refused(struct fake *fake) {
         fake_send_batches(fake, 1);
         fake_wait_seek(fake);
@@ -666,6 +714,7 @@ static Suite *suite(void) {
         tcase_add_test(seek, test_seek);
         tcase_add_test(seek, test_seek_again);
         tcase_add_test(seek, test_seek_refused);
+        tcase_add_test(seek, test_sought);
         tcase_add_test(seek, test_second_seek_refused);
         tcase_add_test(seek, test_seek_refused_at_end);
         tcase_add_test(seek, test_no_way_back);

@@ -125,6 +125,35 @@ START_TEST(test_reconnect) {
 }
 END_TEST
 
+/* The caller sends the job elsewhere before it asks for anything. */
+static void script_unread_at_first(struct fake *fake) {
+        fake_wait_seek(fake);
+        ck_assert_uint_eq(fake->reads, 0);
+        fake_send_sought(fake, 0, "");
+        fake_send_batches(fake, 2);
+        fake_wait_releases(fake, 2);
+        ck_assert_uint_eq(fake->reads, 1);
+}
+
+/* Each daemon is told once that the job reads, from the caller's first question on. */
+START_TEST(test_says_that_it_reads) {
+        struct fake first = {.script = script_unread_at_first}, second = {.script = script_one};
+        struct pinfeed_job *job;
+
+        fake_start(&first);
+        job = open_job((struct pinfeed_attach){.reconnect_s = 60});
+        ck_assert_int_eq(pinfeed_job_seek(job, 0, 0), 0);
+        expect_batch(job, 0, 0, 4);
+        expect_batch(job, 0, 4, 4);
+        fake_stop(&first);
+        fake_start(&second);
+        expect_batch(job, 0, 8, 2);
+        pinfeed_close(job);
+        fake_stop(&second);
+        ck_assert_uint_eq(second.reads, 1);
+}
+END_TEST
+
 static void script_dies_at_end(struct fake *fake) {
         fake_send_batches(fake, 1);
         fake_wait_releases(fake, 1);
@@ -538,6 +567,7 @@ static Suite *suite(void) {
 
         tcase_set_timeout(reconnect, 60);
         tcase_add_test(reconnect, test_reconnect);
+        tcase_add_test(reconnect, test_says_that_it_reads);
         tcase_add_test(reconnect, test_reconnect_at_end);
         tcase_add_test(reconnect, test_reconnect_without_waiting);
         tcase_add_test(reconnect, test_seek_while_attaching);

@@ -240,6 +240,7 @@ START_TEST(test_failed) {
                                  "worker 3 died at sample 812 (cat/1.jpg, pid 99, signal 9)");
         }
         ck_assert_int_eq(pinfeed_dispatch(job), -EIO);
+        ck_assert_int_eq(pinfeed_job_failed(job), -EIO);
         pinfeed_close(job);
         fake_stop(&fake);
 }

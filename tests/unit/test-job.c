@@ -200,8 +200,14 @@ static void no_seek(void *context, struct job *job) {
 static void no_close(void *context, struct job *job) {
 }
 
+static unsigned reads;
+
+static void count_read(void *context, struct job *job) {
+        reads++;
+}
+
 static struct job *new_job(int socket, int expected) {
-        static const struct job_events events = {no_attach, no_release, no_seek, no_close};
+        static const struct job_events events = {no_attach, no_release, no_seek, no_close, count_read};
         static uint32_t id;
         int r = job_new(&loop, &jobs, &quota, socket, ++id, &events, NULL, &fault);
 
@@ -415,7 +421,7 @@ static void greet(const struct job_events *events) {
         int pair[2];
 
         init_loop();
-        seeks = 0;
+        seeks = reads = 0;
         answers = false;
         granted.kind = MESSAGE_MAP_READ_ONLY;
         granted.reason = "";
@@ -428,7 +434,7 @@ static void greet(const struct job_events *events) {
 }
 
 static void init_attached(void) {
-        static const struct job_events events = {accept_attach, no_release, count_seek, no_close};
+        static const struct job_events events = {accept_attach, no_release, count_seek, no_close, count_read};
         struct message message;
 
         greet(&events);
@@ -555,6 +561,20 @@ START_TEST(test_too_many_seeks) {
 }
 END_TEST
 
+/* ---- READ ---- */
+
+static void say_read(void) {
+        say((struct message){.type = MESSAGE_READ});
+}
+
+START_TEST(test_read) {
+        say_read();
+        say_read();
+        ck_assert_uint_eq(reads, 2);
+        ck_assert_int_eq(attached->state, JOB_ATTACHED);
+}
+END_TEST
+
 /* ---- DEFINE ---- */
 
 static char defined[MESSAGE_DEFINITION_MAX + 64]; /* "FILE: TEXT" of what ATTACH came with */
@@ -565,7 +585,8 @@ static void take_definition(void *context, struct job *job) {
 }
 
 static void init_greeted(void) {
-        static const struct job_events events = {take_definition, no_release, count_seek, no_close};
+        static const struct job_events events = {take_definition, no_release, count_seek, no_close,
+                                                 count_read};
 
         greet(&events);
 }
@@ -653,7 +674,7 @@ START_TEST(test_who_may_pin) {
 END_TEST
 
 static void init_mapping(void) {
-        static const struct job_events events = {accept_attach, no_release, count_seek, no_close};
+        static const struct job_events events = {accept_attach, no_release, count_seek, no_close, count_read};
 
         greet(&events);
 }
@@ -749,6 +770,13 @@ START_TEST(test_mapped_before_attach) {
 }
 END_TEST
 
+START_TEST(test_read_out_of_turn) {
+        say_read();
+        ck_assert_uint_eq(reads, 0);
+        ck_assert(list_is_empty(&jobs));
+}
+END_TEST
+
 int main(void) {
         Suite *suite = suite_create("job");
         TCase *plain = tcase_create("quota"), *peer = tcase_create("peer"), *job = tcase_create("job"),
@@ -769,6 +797,7 @@ int main(void) {
         tcase_add_test(seek, test_answers_come_one_by_one);
         tcase_add_test(seek, test_answers_from_within_the_event);
         tcase_add_loop_test(seek, test_too_many_seeks, 0, 2);
+        tcase_add_test(seek, test_read);
         suite_add_tcase(suite, plain);
         suite_add_tcase(suite, peer);
         suite_add_tcase(suite, job);
@@ -776,6 +805,7 @@ int main(void) {
         tcase_add_test(define, test_parts_of_a_definition);
         tcase_add_loop_test(define, test_files_of_a_definition, 0, sizeof(misnamed) / sizeof(*misnamed));
         tcase_add_test(define, test_length_of_a_definition);
+        tcase_add_test(define, test_read_out_of_turn);
         suite_add_tcase(suite, seek);
         suite_add_tcase(suite, define);
         tcase_add_loop_test(plain, test_who_may_pin, 0, sizeof(decisions) / sizeof(*decisions));

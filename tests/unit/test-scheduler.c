@@ -160,6 +160,7 @@ static const struct {
         {"warm: goes last", SCHEDULER_WITHOUT_WARM_LAST},
         {"warm: only while there is no job", SCHEDULER_WITHOUT_WARM_REST},
         {"a run: nothing before all ranks are there", SCHEDULER_WITHOUT_EXPECTING},
+        {"who does not read: no more than its minimum", SCHEDULER_WITHOUT_UNREAD},
 };
 
 /* These are no matter of life and death, so the model tells. */
@@ -839,6 +840,54 @@ START_TEST(test_admission_waits_for_what_others_hold) {
 }
 END_TEST
 
+/* All that the scheduler gives this job now, of slots that are filled as they are asked for. */
+static uint32_t take_all(struct scheduler *scheduler, uint32_t job) {
+        struct scheduler_delivery delivery;
+        struct scheduler_chunk chunk;
+        uint32_t n = 0;
+
+        while (scheduler_next_chunk(scheduler, 64, 1, &chunk))
+                must(scheduler_chunk_done(scheduler, chunk.slot, chunk.first, chunk.rows) == 0);
+        while (scheduler_next_delivery(scheduler, 1, &delivery)) {
+                must(delivery.job == job);
+                ++n;
+        }
+        return n;
+}
+
+/* A job that does not read holds its minimum, whatever room there is and whatever it gives back, so that
+ * others find theirs at once; from its first question on it has what it may hold. */
+START_TEST(test_unread) {
+        struct scheduler *scheduler = ring(8, 64, 6400);
+        struct scheduler_job job = plain_job(0, 0, 6400, 64);
+        struct scheduler_job_view view;
+
+        job.max_held = 4;
+        job.unread = true;
+        for (job.id = 1; job.id <= 3; ++job.id) {
+                job.seed = job.id;
+                ck_assert_int_eq(scheduler_attach(scheduler, &job, 0, NULL), 0);
+                ck_assert_uint_eq(take_all(scheduler, job.id), 2);
+        }
+        ck_assert_int_eq(scheduler_release(scheduler, 1, 0, 2), 0);
+        ck_assert_uint_eq(take_all(scheduler, 1), 1);
+        ck_assert_int_eq(scheduler_attach(scheduler, &job, 0, NULL), 0);
+        scheduler_read(scheduler, 4);
+        ck_assert_uint_eq(take_all(scheduler, 4), 2); /* there are no more */
+        ck_assert_int_eq(scheduler_detach(scheduler, 1), 0);
+        ck_assert_uint_eq(take_all(scheduler, 4), 2);
+        ck_assert_int_eq(scheduler_detach(scheduler, 4), 0);
+        ck_assert_uint_eq(take_all(scheduler, 2), 0);
+        scheduler_view_job(scheduler, 2, &view);
+        ck_assert(view.unread && !view.waiting && view.leased == 2);
+        scheduler_read(scheduler, 2);
+        ck_assert_uint_eq(take_all(scheduler, 2), 2);
+        scheduler_view_job(scheduler, 2, &view);
+        ck_assert(!view.unread && view.leased == 4);
+        scheduler_free(scheduler);
+}
+END_TEST
+
 START_TEST(test_bad_config) {
         const struct scheduler_config bad[] = {
                 {0, 1, 1}, {1, 0, 1}, {1, 1, 0}, {SCHEDULER_SLOTS_MAX + 1, 1, 1}};
@@ -968,6 +1017,7 @@ static Suite *suite(void) {
         tcase_add_loop_test(steps, test_short_ring, 0, sizeof(short_rings) / sizeof(short_rings[0]));
         tcase_add_test(steps, test_admission);
         tcase_add_test(steps, test_admission_waits_for_what_others_hold);
+        tcase_add_test(steps, test_unread);
         tcase_add_test(steps, test_bad_config);
 #ifndef __SANITIZE_ADDRESS__
         tcase_add_test(steps, test_no_memory);

@@ -7,6 +7,7 @@ user of PyTorch's DataLoader expects around that: an iteration is an epoch, argu
 Ctrl-C works, and nothing refers back to the loader, so that one whose variable goes has left the daemon at once.
 """
 
+import contextlib
 import errno
 import gc
 import math
@@ -170,9 +171,8 @@ class Loader:
                 try:
                     return self._job.next(self._slice_ms)
                 except Timeout:
-                    if time.perf_counter() - began >= self._timeout:
+                    if self._job.failed() or time.perf_counter() - began >= self._timeout:
                         raise
-                    self._check_failed()
                     self._waiting.tell()
                 except Error as error:
                     if error.errno != errno.EBUSY:
@@ -183,14 +183,6 @@ class Loader:
                     collected = True
         finally:
             self._waited += time.perf_counter() - began
-
-    def _check_failed(self):
-        """Raises if that nothing comes is for good, for ranks of the group are missing: then it is said at once."""
-        try:
-            self._job.next(0)
-        except Error as error:
-            if error.errno != errno.EAGAIN:
-                raise error from None
 
     def _accept(self, rows):
         """The user has the batch."""
@@ -213,16 +205,42 @@ class Loader:
         return json.loads(self._job.state())
 
     def load_state_dict(self, state, *, force=False):
-        """The next iter() goes on exactly there. pinfeed.Stale if pipeline or seed have changed, unless forced."""
+        """The next iter() goes on exactly there. pinfeed.Stale if pipeline or seed have changed, unless forced; an Error if
+        the ring has no room for batches from there on. An iteration is over after it."""
         needed = STATE[-2:] if force else STATE
         if not isinstance(state, dict) or not state.keys() >= set(needed):
             raise invalid(f"load_state_dict: expected what state_dict() gave, a dict with {', '.join(needed)}")
         place = _number('epoch', state['epoch'], 0), _number('row', state['row'], 0, SEED_MAX)
         if not force:
             self._check_state(state)
-        self._job.seek(*place)
         self._ticket += 1
+        self._go(place)
         self._next = place
+
+    def _go(self, place):
+        """Returns when the daemon has let the job go there, which may need more slots than before. What it refuses is said
+        here, where the state was given: an iteration would go on from where the job has stayed."""
+        before = self._job.place()[:2]
+        began = time.monotonic()
+        self._job.seek(*place)
+        self._waiting.begin()
+        try:
+            while not self._is_there(began):
+                self._waiting.tell()
+        except BaseException:
+            with contextlib.suppress(Error):
+                self._job.seek(*before)
+            raise
+
+    def _is_there(self, began):
+        try:
+            self._job.sought(self._slice_ms)
+        except Timeout as error:
+            if self._job.failed() or time.monotonic() - began >= self._timeout:
+                raise
+            self._waiting(str(error))
+            return False
+        return True
 
     def _check_state(self, state):
         own = self.state_dict()
