@@ -350,6 +350,18 @@ class PrivateDaemons(PrivateCase):
         self.assertRegex(str(caught[0].message), rf'daemon \(pid {pid}\) may use 1 processors, this process \d+: the job that '
                                                  r"started it had fewer\. .*'pinfeedctl run'")
 
+    @unittest.skipIf(len(os.sched_getaffinity(0)) < 2, 'there is one processor only')
+    def test_few_processors_on_purpose_are_not(self):
+        config = os.path.join(self.private.directory, 'pinfeed.yaml')
+        with open(config, 'w', encoding='ascii') as file:
+            file.write('cpus: 1\npipelines: {other: {source: {type: synthetic, samples: 10, features: 2}, batch_size: 2}}\n')
+        subprocess.run([os.path.join(BIN, 'pinfeedctl'), '--runtime-dir', self.private.runtime, 'run', '--config', config, '--',
+                        'true'], check=True, stdin=subprocess.DEVNULL)
+        with warnings.catch_warnings():
+            warnings.simplefilter('error')
+            self.loader()
+        self.assertEqual((self.private.status()['cpus'], self.private.status()['cpus_auto']), (1, False))
+
     def test_cannot_be_started(self):
         os.mkdir(self.private.runtime, 0o700)
         os.chmod(self.private.runtime, 0o777)

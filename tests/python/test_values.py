@@ -143,7 +143,7 @@ class Values(Case):
             self.loader('absent')
         with self.assertRaisesRegex(FileNotFoundError, 'no pinfeedd listens'):
             pinfeed.Loader('ramp', runtime_dir=self.daemon.directory + '/none')
-        with self.assertRaisesRegex(FileNotFoundError, 'no pinfeedd listens'):
+        with self.assertRaisesRegex(FileNotFoundError, 'no pinfeedd listens on .*: a Loader of a file or a dict starts one'):
             pinfeed.status(self.daemon.directory + '/none')
 
 

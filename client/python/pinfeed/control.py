@@ -29,7 +29,8 @@ def status(runtime_dir=None):
                     raise make(errno.EPIPE, f'the daemon at {path} hung up')
                 answer += part
     except (FileNotFoundError, ConnectionRefusedError):
-        raise make(errno.ENOENT, f"no pinfeedd listens on {path}; start one with 'pinfeedd --config FILE'") from None
+        raise make(errno.ENOENT, f'no pinfeedd listens on {path}: a Loader of a file or a dict starts one, which ends some time '
+                                 'after its last job') from None
     except socket.timeout:
         raise make(errno.ETIMEDOUT, f'the daemon at {path} has not answered in {TIMEOUT_S} s') from None
     return json.loads(answer)

@@ -114,9 +114,10 @@ def tell_of_seeds(pipeline, seed, info, jobs):
 # ---- the daemon's surroundings ----
 
 def warn_of_cpus(status):
-    """Once for each daemon: that it has fewer processors than this process, for it was started from a smaller cgroup."""
+    """Once for each daemon: that it has fewer processors than this process, for it was started from a smaller cgroup, and
+    not because its configuration says so."""
     own = len(os.sched_getaffinity(0))
-    if status['cpus'] >= own or status['pid'] in _warned_of_cpus:
+    if not status['cpus_auto'] or status['cpus'] >= own or status['pid'] in _warned_of_cpus:
         return
     _warned_of_cpus.add(status['pid'])
     warnings.warn(f"the pinfeed daemon (pid {status['pid']}) may use {status['cpus']} processors, this process {own}: the job "
