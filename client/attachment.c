@@ -15,8 +15,11 @@
  * descriptor next) and taking an attachment out of its job's list before it is freed.
  *
  *   - The ring is unmapped by the last reference: one is the job's own while the attachment is current, one
- * is each held batch's. A current attachment is therefore never unmapped, and a retired one at once when its
- * last batch goes, in whichever thread that is.
+ * is each batch's that the caller holds or a GPU may still read. A current attachment is therefore never
+ * unmapped, and a retired one at once when its last batch goes, in whichever thread that is.
+ *   - A ring of which slots are registered must not be unmapped before they are unregistered, and that is the
+ * device thread's to do (reaper.c). It has a reference for it, which is a high bit of the same number: who
+ * gives back the last of the others finds exactly that bit left, and hands the attachment over.
  *   - The arrays are freed by the job's own thread, and not before another attachment retires or the job is
  * closed: a second release is then still noticed, and there is never more than one attachment that waits for
  * nothing else. */
@@ -26,6 +29,7 @@
 #include "base/cleanup.h"
 #include "base/fault.h"
 #include "client/job.h"
+#include "client/reaper.h"
 #include "client/registry.h"
 
 #include <errno.h>
@@ -52,6 +56,7 @@ void attachment_free(struct attachment *attachment) {
                 return;
         fd_closep(&attachment->socket);
         view_deinit(&attachment->view);
+        pins_deinit(&attachment->pins);
         free(attachment->padding_flags);
         free(attachment->segments);
         free(attachment->batches);
@@ -96,8 +101,21 @@ int attachment_prepare(struct attachment *attachment, const struct message_attac
 }
 
 void attachment_unref(struct attachment *attachment) {
-        if (atomic_fetch_sub_explicit(&attachment->references, 1, memory_order_acq_rel) == 1)
+        uint32_t left = atomic_fetch_sub_explicit(&attachment->references, 1, memory_order_acq_rel) - 1;
+
+        if (left == 0)
                 view_deinit(&attachment->view);
+        else if (left == ATTACHMENT_DEVICE)
+                reaper_leave(attachment->job->reaper, attachment);
+}
+
+void attachment_ref_device(struct attachment *attachment) {
+        atomic_fetch_add_explicit(&attachment->references, ATTACHMENT_DEVICE, memory_order_relaxed);
+}
+
+void attachment_unref_device(struct attachment *attachment) {
+        view_deinit(&attachment->view);
+        atomic_fetch_sub_explicit(&attachment->references, ATTACHMENT_DEVICE, memory_order_release);
 }
 
 /* Takes those that nobody needs out of the job's list. */
@@ -175,6 +193,32 @@ struct pinfeed_batch *attachment_dequeue(struct attachment *attachment) {
                 attachment->last_queued = NULL;
         attachment->n_queued--;
         return batch;
+}
+
+/* 0, or -EPIPE when the daemon is gone: the batch is released all the same. */
+static int tell_release(struct attachment *attachment, struct pinfeed_batch *batch) {
+        struct message message; /* not zeroed: of its 40 KiB three words are used */
+        int r;
+
+        message.type = MESSAGE_RELEASE;
+        message.release.n_number = 1;
+        message.release.number[0] = batch->number;
+        r = message_send(attachment->socket, &message, NULL, 0);
+        if (r == 0 || r == -EPIPE) {
+                batch_set_state(batch, BATCH_FREE);
+                return r;
+        }
+        atomic_fetch_add_explicit(&attachment->n_unsent, 1, memory_order_relaxed);
+        batch_set_state(batch, BATCH_UNSENT);
+        return 0;
+}
+
+int attachment_release(struct attachment *attachment, struct pinfeed_batch *batch) {
+        attachment_unref(attachment); /* before the daemon knows: its answer counts what is leased */
+        if (attachment->socket >= 0)
+                return tell_release(attachment, batch);
+        batch_set_state(batch, BATCH_FREE);
+        return 0;
 }
 
 void attachment_drop(struct attachment *attachment, struct pinfeed_batch *batch) {

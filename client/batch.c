@@ -6,8 +6,11 @@
  * Release may come from any thread, while the job's own thread takes in new handles:
  *
  *   - HELD -> RELEASING is one compare-and-exchange: of two releases of one batch exactly one wins, and the
- * struct is the winner's until it stores FREE or UNSENT (release). The job's thread reads FREE (acquire)
- * before it fills the struct again, so it never writes what a releaser still reads.
+ * struct is the winner's until it stores FREE, UNSENT or COPYING (release). The job's thread reads FREE
+ * (acquire) before it fills the struct again, so it never writes what a releaser still reads.
+ *   - A batch with copies under way becomes COPYING, and the device thread's (reaper.c): a lock hands it
+ * over, and from there on the winner touches it no more. The lease, the reference to the ring and the number
+ * by which the daemon knows the batch stay; only the caller holds it no longer, so it may ask for more.
  *   - The daemon's answer to a release, a new handle, may overtake the store of FREE. It finds one of the
  * spare structs.
  *   - The daemon has no queue for us and we have none for it: when the socket is full (the daemon is
@@ -15,48 +18,34 @@
  *   - Of an attachment that has been retired meanwhile there is nobody to tell, and no descriptor to tell it
  * by. Its ring goes with its last batch (attachment.c). */
 
-#include "client/attachment.h"
+#include "client/batch.h"
 
+#include "client/attachment.h"
 #include "client/copy.h"
 #include "client/job.h"
+#include "client/reaper.h"
 #include "client/registry.h"
 
 #include <errno.h>
 #include <stdlib.h>
 #include <string.h>
 
-/* 0, or -EPIPE when the daemon is gone: the batch is released all the same. */
-static int batch_tell(struct attachment *attachment, struct pinfeed_batch *batch) {
-        struct message message; /* not zeroed: of its 40 KiB three words are used */
-        int r;
-
-        message.type = MESSAGE_RELEASE;
-        message.release.n_number = 1;
-        message.release.number[0] = batch->number;
-        r = message_send(attachment->socket, &message, NULL, 0);
-        if (r == 0 || r == -EPIPE) {
-                batch_set_state(batch, BATCH_FREE);
-                return r;
-        }
-        atomic_fetch_add_explicit(&attachment->n_unsent, 1, memory_order_relaxed);
-        batch_set_state(batch, BATCH_UNSENT);
-        return 0;
-}
-
 static int batch_release_held(struct attachment *attachment, struct pinfeed_batch *batch) {
+        struct pinfeed_job *job = attachment->job;
         uint32_t state = BATCH_HELD;
         int r;
 
         if (!atomic_compare_exchange_strong_explicit(&batch->state, &state, BATCH_RELEASING,
                                                      memory_order_acq_rel, memory_order_relaxed))
                 return -EALREADY;
-        attachment_unref(attachment); /* before the daemon knows: its answer counts what is held */
-        if (attachment->socket < 0) {
-                batch_set_state(batch, BATCH_FREE);
+        atomic_fetch_sub_explicit(&attachment->n_held, 1, memory_order_relaxed);
+        if (batch->marks) {
+                batch_set_state(batch, BATCH_COPYING);
+                reaper_add(job->reaper, batch);
                 return 0;
         }
-        r = batch_tell(attachment, batch);
-        return attachment->job->reconnect_s ? 0 : r; /* the job's thread finds out and goes on elsewhere */
+        r = attachment_release(attachment, batch);
+        return job->reconnect_s ? 0 : r; /* the job's thread finds out and goes on elsewhere */
 }
 
 int pinfeed_batch_release(struct pinfeed_batch *batch) {
@@ -73,46 +62,52 @@ int pinfeed_batch_release(struct pinfeed_batch *batch) {
         return r;
 }
 
-/* The batch, if it may be read: of a living job of this process, and held. */
-static const struct pinfeed_batch *batch_check(const struct pinfeed_batch *batch) {
+int batch_check(const struct pinfeed_batch *batch) {
         const struct attachment *attachment = registry_get(batch);
-        bool good = attachment && registry_is_ours(attachment->job) && batch_state(batch) == BATCH_HELD;
+        int r = -EINVAL;
 
+        if (attachment && !registry_is_ours(attachment->job))
+                r = -ECHILD;
+        else if (attachment && batch_state(batch) == BATCH_HELD)
+                r = 0;
         registry_put();
-        return good ? batch : NULL;
+        return r;
+}
+
+static bool batch_is_held(const struct pinfeed_batch *batch) {
+        return batch_check(batch) == 0;
 }
 
 uint32_t pinfeed_batch_rows(const struct pinfeed_batch *batch) {
-        return batch_check(batch) ? batch->position.rows : 0;
+        return batch_is_held(batch) ? batch->position.rows : 0;
 }
 
 uint32_t pinfeed_batch_epoch(const struct pinfeed_batch *batch) {
-        return batch_check(batch) ? batch->position.epoch : 0;
+        return batch_is_held(batch) ? batch->position.epoch : 0;
 }
 
 uint64_t pinfeed_batch_row(const struct pinfeed_batch *batch) {
-        return batch_check(batch) ? batch->position.row : 0;
+        return batch_is_held(batch) ? batch->position.row : 0;
 }
 
 uint32_t pinfeed_batch_padding(const struct pinfeed_batch *batch) {
-        return batch_check(batch) ? batch->padding : 0;
+        return batch_is_held(batch) ? batch->padding : 0;
 }
 
 uint64_t pinfeed_batch_ready_ns(const struct pinfeed_batch *batch) {
-        return batch_check(batch) ? batch->ready_ns : 0;
+        return batch_is_held(batch) ? batch->ready_ns : 0;
 }
 
 uint64_t pinfeed_batch_received_ns(const struct pinfeed_batch *batch) {
-        return batch_check(batch) ? batch->received_ns : 0;
+        return batch_is_held(batch) ? batch->received_ns : 0;
 }
 
 uint32_t pinfeed_batch_segments(const struct pinfeed_batch *batch) {
-        return batch_check(batch) ? batch->n_segments : 0;
+        return batch_is_held(batch) ? batch->n_segments : 0;
 }
 
-/* The bytes of a segment in the part of its slot that starts at `offset` and has `row_bytes` a row. */
-static const void *batch_locate(const struct pinfeed_batch *batch, uint32_t index, uint64_t offset,
-                                uint64_t row_bytes, uint32_t *rows) {
+const void *batch_locate(const struct pinfeed_batch *batch, uint32_t index, uint64_t offset,
+                         uint64_t row_bytes, uint32_t *rows) {
         const struct batch_segment *segment = &batch_segments(batch)[index];
 
         if (rows)
@@ -124,7 +119,7 @@ static const void *batch_locate(const struct pinfeed_batch *batch, uint32_t inde
 static bool batch_has(const struct pinfeed_batch *batch, uint32_t index, uint32_t *rows) {
         if (rows)
                 *rows = 0;
-        return batch_check(batch) && index < batch->n_segments;
+        return batch_is_held(batch) && index < batch->n_segments;
 }
 
 const void *pinfeed_batch_data(const struct pinfeed_batch *batch, uint32_t segment, uint32_t field,
@@ -156,13 +151,10 @@ const uint8_t *pinfeed_batch_flags(const struct pinfeed_batch *batch, uint32_t s
 }
 
 /* Copies the part of all segments that starts at `offset` in their slots and has `row_bytes` a row. */
-static int64_t batch_copy(const struct pinfeed_batch *batch, uint64_t offset, uint64_t row_bytes, void *to,
-                          size_t size) {
+static void batch_copy(const struct pinfeed_batch *batch, uint64_t offset, uint64_t row_bytes, void *to) {
         uint64_t bytes = row_bytes * batch->position.rows;
         uint8_t *out = to;
 
-        if (size < bytes)
-                return -ENOSPC;
         for (uint32_t i = 0; i < batch->n_segments; i++) {
                 uint32_t rows;
                 const void *from = batch_locate(batch, i, offset, row_bytes, &rows);
@@ -170,26 +162,38 @@ static int64_t batch_copy(const struct pinfeed_batch *batch, uint64_t offset, ui
                 copy_bytes(out, from, rows * row_bytes, bytes);
                 out += rows * row_bytes;
         }
-        return (int64_t)bytes;
+}
+
+uint64_t batch_field_bytes(const struct pinfeed_batch *batch, uint32_t field) {
+        return batch->attachment->view.fields[field].row_bytes * batch->position.rows;
+}
+
+void batch_copy_field(const struct pinfeed_batch *batch, uint32_t field, void *to) {
+        const struct view *view = &batch->attachment->view;
+
+        batch_copy(batch, view->offsets[field], view->fields[field].row_bytes, to);
 }
 
 int64_t pinfeed_batch_copy(const struct pinfeed_batch *batch, uint32_t field, void *to, size_t size) {
-        const struct view *view;
-
-        if (!batch_check(batch) || field >= batch->attachment->view.n_fields)
+        if (!batch_is_held(batch) || field >= batch->attachment->view.n_fields)
                 return -EINVAL;
-        view = &batch->attachment->view;
-        return batch_copy(batch, view->offsets[field], view->fields[field].row_bytes, to, size);
+        if (size < batch_field_bytes(batch, field))
+                return -ENOSPC;
+        batch_copy_field(batch, field, to);
+        return (int64_t)batch_field_bytes(batch, field);
 }
 
 int64_t pinfeed_batch_copy_ids(const struct pinfeed_batch *batch, int64_t *to, size_t size) {
-        if (!batch_check(batch))
+        if (!batch_is_held(batch))
                 return -EINVAL;
-        return batch_copy(batch, batch->attachment->view.ids_offset, sizeof(*to), to, size);
+        if (size < batch->position.rows * sizeof(*to))
+                return -ENOSPC;
+        batch_copy(batch, batch->attachment->view.ids_offset, sizeof(*to), to);
+        return (int64_t)(batch->position.rows * sizeof(*to));
 }
 
 int64_t pinfeed_batch_copy_flags(const struct pinfeed_batch *batch, uint8_t *to, size_t size) {
-        if (!batch_check(batch))
+        if (!batch_is_held(batch))
                 return -EINVAL;
         if (size < batch->position.rows)
                 return -ENOSPC;

@@ -36,7 +36,7 @@ static int check_entry(struct pinfeed_job *job, const struct message_batch *entr
                                  "pinfeedd sent rows %llu+%u of epoch %u where %llu+%u of epoch %u come next",
                                  (unsigned long long)entry->row, entry->rows, entry->epoch,
                                  (unsigned long long)expected->row, expected->rows, expected->epoch);
-        if (attachment->n_queued + attachment_held(attachment) >= job->attached.max_held)
+        if (attachment->n_queued + attachment_leased(attachment) >= job->attached.max_held)
                 return fault_set(&job->fault, -EPROTO,
                                  "pinfeedd sent more than the %u batches that may be held",
                                  job->attached.max_held);

@@ -7,6 +7,9 @@
  * the job's place moves on (job->here), which is what its state says and where it goes on when its daemon
  * dies (link.c). That an epoch has ended is known from its last batch, and said by the next call.
  *
+ * Copies to a GPU that have finished, or failed, are nobody's message: each call looks after them first
+ * (transfer.c).
+ *
  * What ends the stream (FAILED, a daemon that is gone for good, a broken message) is kept in job->error and
  * said by every later call; batches that came before it are handed out first, they are good. */
 
@@ -16,8 +19,10 @@
 #include "client/attachment.h"
 #include "client/connection.h"
 #include "client/link.h"
+#include "client/mapping.h"
 #include "client/registry.h"
 #include "client/seek.h"
+#include "client/transfer.h"
 
 #include <errno.h>
 #include <string.h>
@@ -51,15 +56,21 @@ static int job_say_end(struct pinfeed_job *job) {
 /* The first one in the queue. */
 static int job_hand_out(struct pinfeed_job *job, struct pinfeed_batch **batchp) {
         struct attachment *attachment = job->current;
-        struct pinfeed_batch *batch = attachment_dequeue(attachment);
+        struct pinfeed_batch *batch = attachment->first_queued;
         const struct batch_segment *segments = batch_segments(batch);
+        int r = mapping_prepare(job, batch);
 
+        if (r < 0)
+                return r;
+        attachment_dequeue(attachment);
         job->here.row = position_after(&job->plan, &batch->position, &job->here.epoch);
         job->epoch_ended = job->here.epoch != batch->position.epoch;
         for (uint32_t i = 0; i < batch->n_segments; i++)
-                view_populate(&attachment->view, segments[i].slot);
+                view_populate(&attachment->view, segments[i].slot, false);
 
+        batch->buffer = NULL;
         atomic_fetch_add_explicit(&attachment->references, 1, memory_order_relaxed);
+        atomic_fetch_add_explicit(&attachment->n_held, 1, memory_order_relaxed);
         batch_set_state(batch, BATCH_HELD);
         *batchp = batch;
         return 1;
@@ -74,7 +85,7 @@ static int job_say_seek(struct pinfeed_job *job) {
 }
 
 static int job_timed_out(struct pinfeed_job *job, uint32_t timeout_ms) {
-        unsigned held;
+        unsigned held, copying;
 
         job->waited_ms += timeout_ms;
         if (job->stage == JOB_LOST)
@@ -94,12 +105,17 @@ static int job_timed_out(struct pinfeed_job *job, uint32_t timeout_ms) {
                         "guaranteed to this job: release some, or give the pipeline more slots",
                         (unsigned long long)job->waited_ms, held, job->attached.max_held,
                         job->attached.minimum);
+        copying = attachment_leased(job->current);
+        if (copying > 0)
+                return fault_set(&job->fault, -ETIMEDOUT,
+                                 "no batch came in %llu ms; copies of %u batches to %s have not finished",
+                                 (unsigned long long)job->waited_ms, copying, job->device.name);
         return fault_set(&job->fault, -ETIMEDOUT,
                          "no batch came in %llu ms; 'pinfeedctl status' shows what the workers do",
                          (unsigned long long)job->waited_ms);
 }
 
-/* Whether the daemon may send no batch before one is released. */
+/* Whether no batch can come before the caller releases one: copies that are under way end without it. */
 static int job_check_held(struct pinfeed_job *job) {
         uint32_t held = job->stage == JOB_ATTACHED ? attachment_held(job->current) : 0;
 
@@ -113,6 +129,9 @@ static int job_check_held(struct pinfeed_job *job) {
 static int job_turn(struct pinfeed_job *job) {
         int r;
 
+        r = transfer_turn(job);
+        if (r < 0)
+                return r;
         seek_next_epoch(job);
         r = link_advance(job, false);
         if (job_has_queued(job) || job->epoch_ended || job->seek.error)
@@ -147,11 +166,12 @@ int pinfeed_next_timeout(struct pinfeed_job *job, struct pinfeed_batch **batch, 
         if (r < 0)
                 return r;
         job->reads = true;
-        if (!job->epoch_ended && !job->seek.error && !job_has_queued(job)) {
+        if (job->epoch_ended || job->seek.error || job_has_queued(job))
+                r = transfer_turn(job);
+        else
                 r = job_wait(job, timeout_ms);
-                if (r < 0)
-                        return r;
-        }
+        if (r < 0)
+                return r;
         job->waited_ms = 0;
         if (job->seek.error)
                 return job_say_seek(job);
@@ -180,6 +200,9 @@ int pinfeed_dispatch(struct pinfeed_job *job) {
         if (r < 0)
                 return r;
         job->reads = true;
+        r = transfer_turn(job);
+        if (r < 0)
+                return r;
         r = link_advance(job, true);
         return job_has_queued(job) ? 0 : r;
 }
@@ -192,9 +215,20 @@ int pinfeed_job_failed(const struct pinfeed_job *job) {
         return job ? job->error : -EINVAL;
 }
 
+static void job_describe_map(const struct pinfeed_job *job, struct pinfeed_info *info) {
+        const struct pins *pins = job->current ? &job->current->pins : NULL;
+
+        info->device = job->device.name;
+        info->map = pins && pins->wanted ? "pinned" : "read-only";
+        info->map_reason = job->reaper ? job->map_reason : "no device was asked for";
+        info->slots = job->attached.slots;
+        info->slots_registered = pins ? pins->n : 0;
+        info->copies = job->copies;
+}
+
 void pinfeed_job_info(const struct pinfeed_job *job, struct pinfeed_info *info) {
         memset(info, 0, sizeof(*info));
-        info->map = info->sharing = "";
+        info->map = info->sharing = info->device = info->map_reason = "";
         if (!job)
                 return;
         info->daemon_pid = (int)job->daemon_pid;
@@ -207,7 +241,7 @@ void pinfeed_job_info(const struct pinfeed_job *job, struct pinfeed_info *info) 
         info->batch_size = job->attached.batch_size;
         info->n_fields = job->attached.n_field;
         info->max_held_batches = job->attached.max_held;
-        info->map = "read-only";
+        job_describe_map(job, info);
         info->sharing = job->attached.sharing;
         info->rank = job->plan.rank;
         info->world_size = job->plan.world_size;

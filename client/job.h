@@ -5,7 +5,9 @@
 /* The inside of a job, shared by the files of libpinfeed. */
 
 #include "base/fault.h"
+#include "client/device.h"
 #include "client/pinfeed.h"
+#include "client/staging.h"
 #include "client/starter.h"
 #include "client/state.h"
 #include "proto/message.h"
@@ -17,6 +19,7 @@
 #include <sys/types.h>
 
 struct attachment;
+struct reaper;
 
 /* How a job stands to its daemon; link.c has the edges. */
 enum job_stage {
@@ -95,6 +98,14 @@ struct pinfeed_job {
         bool epoch_ended;      /* the next pinfeed_next says so */
         struct job_seek seek;
         uint64_t waited_ms; /* in calls that timed out, since one had something to hand over */
+
+        /* transfer.c, mapping.c */
+        struct device device;
+        uint32_t pin;          /* enum pinfeed_pin */
+        struct reaper *reaper; /* NULL: a job without a GPU */
+        struct staging staging;
+        uint64_t copies; /* bytes that were copied in this process on their way to the GPU */
+        char map_reason[FAULT_TEXT_MAX + 1];
 
         int error; /* negative errno that every later call gives once the queue is empty; 0: none */
         struct fault fault;

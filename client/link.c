@@ -39,8 +39,10 @@
 #include "client/connection.h"
 #include "client/intake.h"
 #include "client/job.h"
+#include "client/mapping.h"
 #include "client/seek.h"
 #include "client/starter.h"
+#include "client/transfer.h"
 
 #include <errno.h>
 #include <poll.h>
@@ -51,6 +53,7 @@ enum {
         LINK_RETRY_MS = 100,
         LINK_BACKLOG_MS = 10,   /* the daemon is there, and will come to it */
         LINK_PROGRESS_MS = 100, /* pinfeed.h: at most ten times a second */
+        LINK_TURN_MS = 1,       /* as reaper.c's thread */
 };
 
 /* ---- losing ---- */
@@ -175,6 +178,9 @@ static int check_answer(struct pinfeed_job *job, const struct message_attached *
                                  "asked for",
                                  (unsigned long long)answer->start_row, answer->start_epoch,
                                  (unsigned long long)asked->start_row, asked->start_epoch);
+        if (answer->map == MESSAGE_MAP_PINNED && asked->map != MESSAGE_MAP_PINNED)
+                return fault_set(&job->fault, -EPROTO,
+                                 "pinfeedd grants a mapping that may write, which was not asked for");
         if (job->attached_once &&
             (answer->samples != job->plan.samples || strcmp(answer->fingerprint, asked->fingerprint) != 0))
                 return fault_set(&job->fault, -ESTALE,
@@ -247,6 +253,8 @@ static int take_attached(struct pinfeed_job *job, int ring) {
                 r = make_plan(job, &job->plan, answer);
         if (r == 0)
                 r = attachment_prepare(job->current, answer, &job->plan, ring, &job->fault);
+        if (r == 0)
+                r = mapping_begin(job, answer);
         if (r < 0)
                 return r;
         job->reconnects += job->attached_once;
@@ -289,6 +297,7 @@ static bool has_to_tell(const struct pinfeed_job *job) {
 static void tell(struct pinfeed_job *job) {
         (void)attachment_send_unsent(job->current);
         seek_send(job);
+        mapping_tell(job);
         if (!has_to_tell(job))
                 return;
         job->message.type = MESSAGE_READ;
@@ -335,13 +344,13 @@ static uint64_t next_turn_ns(const struct pinfeed_job *job) {
                 return job->retry_ns;
         if (job->stage == JOB_ATTACHING && !job->greeted && job->lost_ns > 0)
                 return give_up_ns(job);
-        return UINT64_MAX;
+        return transfer_needs_turns(job) ? clock_ns() + LINK_TURN_MS * NS_PER_MS : UINT64_MAX;
 }
 
 static bool has_unsent(const struct pinfeed_job *job) {
         return job->stage == JOB_ATTACHED &&
                (atomic_load_explicit(&job->current->n_unsent, memory_order_relaxed) > 0 ||
-                (job->seek.wanted && !job->seek.sent) || has_to_tell(job));
+                (job->seek.wanted && !job->seek.sent) || mapping_is_news(job) || has_to_tell(job));
 }
 
 static void show_progress(struct pinfeed_job *job) {

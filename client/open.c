@@ -13,6 +13,7 @@
 #include "client/job.h"
 #include "client/link.h"
 #include "client/registry.h"
+#include "client/transfer.h"
 
 #include <errno.h>
 #include <stddef.h>
@@ -99,6 +100,8 @@ static int open_check(struct pinfeed_job *job, const struct pinfeed_attach *atta
         if (attach->group_size && !*attach->group)
                 return fault_set(&job->fault, -EINVAL,
                                  "group_size is %u, but there is no group to be counted", attach->group_size);
+        if (attach->pin > PINFEED_PIN_NEVER)
+                return fault_set(&job->fault, -EINVAL, "pin is %u, expected 0, 1 or 2", attach->pin);
         if (attach->start > PINFEED_START_LIVE)
                 return fault_set(&job->fault, -EINVAL, "start is %u, expected 0 or 1", attach->start);
         if (attach->start == PINFEED_START_LIVE &&
@@ -240,6 +243,8 @@ static int open_make_request(struct pinfeed_job *job, const struct pinfeed_attac
                                            &job->fault);
         if (r == 0)
                 r = open_take_daemon(job, attach);
+        if (r == 0)
+                r = transfer_open(job, attach);
         return r;
 }
 
@@ -301,6 +306,7 @@ struct pinfeed_job *pinfeed_close(struct pinfeed_job *job) {
         if (!job)
                 return NULL;
         registry_remove(job);
+        transfer_close(job); /* before the rings are unmapped, and the daemon is told by that */
         attachment_free(job->current);
         while (job->retired) {
                 struct attachment *attachment = job->retired;

@@ -144,8 +144,9 @@ struct pinfeed_attach {
         /* The GPU that batches are copied to: "cuda:1"; "cuda" is the calling thread's current device.
          * Nothing is done on any other device, and nothing on this one before its first batch. Such a job has
          * one thread that ends leases when copies have finished (all signals blocked, named pinfeed-cuda);
-         * with PINFEED_NO_THREAD in the environment the calls on the job do that. -ENODEV, and where it was
-         * looked for, when there is no such device or no CUDA runtime. NULL, "" or "cpu": none. */
+         * with PINFEED_NO_THREAD in the environment the calls on the job do that, so a loop of your own has
+         * to call pinfeed_dispatch now and then. -ENODEV, and where it was looked for, when there is no such
+         * device or no CUDA runtime. NULL, "" or "cpu": none. */
         const char *device;
         uint32_t pin; /* enum pinfeed_pin; counts with a GPU only */
         /* The CUDA runtime to use, a path, where the process has none yet and PINFEED_LIBCUDART does not name
@@ -223,7 +224,9 @@ struct pinfeed_job *pinfeed_close(struct pinfeed_job *job);
  * dead worker); this and every later call say the same, after the batches that had come before it. -EPROTO:
  * the daemon sent something that cannot be, likewise. -EPIPE: the daemon is gone, and with reconnect_s no
  * other was found in time. With reconnect_s also what pinfeed_open can say, when another daemon refuses the
- * job for good (-ESTALE: the pipeline has changed). After pinfeed_job_seek: the daemon's error, once.
+ * job for good (-ESTALE: the pipeline has changed). After pinfeed_job_seek: the daemon's error, once. With a
+ * GPU also -EIO, once, when copies that were queued may not have arrived, and which; -ENOTSUP where
+ * PINFEED_PIN_REQUIRE cannot be had; -EXDEV with PINFEED_NO_THREAD when another device is current.
  * -ECHILD: this is a fork's child. */
 int pinfeed_next(struct pinfeed_job *job, struct pinfeed_batch **batch);
 

@@ -12,7 +12,8 @@
  * child keeps the parent's jobs in the list: that is how it knows their batches to be -ECHILD. Their sockets
  * are closed in it, or the daemon would believe in a job for as long as any of its children lives; so a
  * socket is made under the write lock, too, and there is none that fork does not know of. The same goes for
- * what a job has open while it starts a daemon. */
+ * what a job has open while it starts a daemon. The child has no device threads, and whatever their locks
+ * were doing it touches none of them. */
 
 #include "client/registry.h"
 
@@ -108,6 +109,10 @@ struct attachment *registry_get(const struct pinfeed_batch *batch) {
         for (struct pinfeed_job *job = registry_first; job && !attachment; job = job->next_living)
                 attachment = registry_search(job, (uintptr_t)batch);
         return attachment;
+}
+
+void registry_read(void) {
+        pthread_rwlock_rdlock(&registry_lock);
 }
 
 void registry_change(void) {

@@ -24,6 +24,10 @@ bool registry_is_ours(const struct pinfeed_job *job);
 struct attachment *registry_get(const struct pinfeed_batch *batch);
 void registry_put(void);
 
+/* From here to registry_put no attachment goes away, and no socket of one is closed or made: for releases
+ * that need no look-up. */
+void registry_read(void);
+
 /* From here to registry_put no batch is looked up or released, and the process does not fork: for changes to
  * a job's attachments and their sockets. */
 void registry_change(void);

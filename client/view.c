@@ -9,7 +9,9 @@
  * The whole ring is mapped in one piece when the job attaches, so that no batch costs a mapping. The pages
  * are there (the daemon reserved them), but the first touch of each is a fault in this process; the kernel
  * fills in a slot's pages with one call at its first handle, which is several times cheaper, and is never
- * called for that slot again. */
+ * called for that slot again.
+ *
+ * The mapping is read-only whatever the descriptor allows. One that may write is for pin.c alone. */
 
 #include "client/view.h"
 
@@ -23,12 +25,9 @@
 #include <sys/stat.h>
 
 #ifndef MADV_POPULATE_READ
-#define MADV_POPULATE_READ 22 /* Linux 5.14 */
+#define MADV_POPULATE_READ  22 /* Linux 5.14 */
+#define MADV_POPULATE_WRITE 23
 #endif
-
-enum {
-        VIEW_PAGE = 4096,
-};
 
 _Static_assert((int)PINFEED_UINT8 == (int)SCHEMA_UINT8 && (int)PINFEED_FLOAT64 == (int)SCHEMA_FLOAT64,
                "the public numbers are those of the wire");
@@ -149,12 +148,13 @@ void view_deinit(struct view *view) {
         view->seen = NULL;
 }
 
-void view_populate(struct view *view, uint32_t slot) {
+void view_populate(struct view *view, uint32_t slot, bool to_write) {
         uint8_t bit = 1u << slot % 8;
 
         if (view->seen[slot / 8] & bit)
                 return;
         view->seen[slot / 8] |= bit;
         /* Only saves faults; a kernel without it says EINVAL and the touches do the same work. */
-        (void)madvise((void *)view_slot(view, slot), view->slot_bytes, MADV_POPULATE_READ);
+        (void)madvise((void *)view_slot(view, slot), view->slot_bytes,
+                      to_write ? MADV_POPULATE_WRITE : MADV_POPULATE_READ);
 }
