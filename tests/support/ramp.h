@@ -8,8 +8,15 @@
 #include <stddef.h>
 #include <stdint.h>
 
+/* Also for kernels of a GPU, see tests/gpu. */
+#ifdef __CUDACC__
+#define RAMP_CHECK static inline __host__ __device__
+#else
+#define RAMP_CHECK static inline
+#endif
+
 /* One step of SplitMix64's output function. */
-static inline uint64_t ramp_check_scramble(uint64_t x) {
+RAMP_CHECK uint64_t ramp_check_scramble(uint64_t x) {
         x ^= x >> 30;
         x *= UINT64_C(13787848793156543929);
         x ^= x >> 27;
@@ -18,13 +25,17 @@ static inline uint64_t ramp_check_scramble(uint64_t x) {
         return x;
 }
 
-/* The byte at `offset` of the data of (sample, epoch). */
-static inline uint8_t ramp_check_byte(uint64_t sample, uint32_t epoch, uint64_t offset) {
+/* Bytes 8n ... 8n+7 of the data of (sample, epoch), the first one the least significant. */
+RAMP_CHECK uint64_t ramp_check_word(uint64_t sample, uint32_t epoch, uint64_t n) {
         const uint64_t step = UINT64_C(11400714819323198485);
         uint64_t start = ramp_check_scramble(sample + step * (epoch + UINT64_C(1)));
-        uint64_t word = ramp_check_scramble(start + step * (offset / 8 + 1));
 
-        return (uint8_t)(word >> (8 * (offset % 8)));
+        return ramp_check_scramble(start + step * (n + 1));
+}
+
+/* The byte at `offset` of the data of (sample, epoch). */
+static inline uint8_t ramp_check_byte(uint64_t sample, uint32_t epoch, uint64_t offset) {
+        return (uint8_t)(ramp_check_word(sample, epoch, offset / 8) >> (8 * (offset % 8)));
 }
 
 /* Whether `size` bytes are those of (sample, epoch); *offset is the first that is not. */
