@@ -278,8 +278,11 @@ int pinfeed_job_seek(struct pinfeed_job *job, uint32_t epoch, uint64_t row) {
 
 /* Whether the daemon has answered the last seek: 1, 0, or what is wrong. */
 static int job_turn_of_seek(struct pinfeed_job *job) {
-        int r = link_advance(job, false);
+        int r = transfer_turn(job);
 
+        if (r < 0)
+                return r;
+        r = link_advance(job, false);
         if (job->seek.error)
                 return job_say_seek(job);
         if (r < 0)

@@ -3,7 +3,7 @@
 # SPDX-License-Identifier: Apache-2.0
 """Trains a small network on an image folder and validates it; goes on where it was when it is started again.
 
-    train_images.py FOLDER [--make] [--epochs N] [--rate R] [--gather N] [--state FILE]
+    train_images.py FOLDER [--make] [--epochs N] [--rate R] [--gather N] [--device DEVICE] [--state FILE]
 
 FOLDER has the directories `train` and `val`, and each of them a directory of JPEG files for each class. --make draws such a
 folder if it is not there. Nothing has to run before this: the first loader starts a daemon of yours, which ends a minute
@@ -29,6 +29,7 @@ def arguments():
     parser.add_argument('--epochs', type=int, default=3)
     parser.add_argument('--rate', type=float, default=0.01, help='learning rate')
     parser.add_argument('--gather', type=int, default=1, help='begin when so many of these scripts are there (sweep.py)')
+    parser.add_argument('--device', default='cpu', help='such as cuda:0')
     parser.add_argument('--state', help='file to save to, and to go on from if it is there')
     return parser.parse_args()
 
@@ -86,11 +87,11 @@ def train_epoch(model, optimizer, loader):
     return total / rows
 
 
-def validate(model, folder):
+def validate(model, folder, device):
     """Which share of the samples is right. A loader that is there and not read would keep its place in the ring from other
     scripts, and a new one is there at once."""
     right = rows = 0
-    with torch.no_grad(), pinfeed.Loader(validation(folder)) as loader:
+    with torch.no_grad(), pinfeed.Loader(validation(folder), device=device) as loader:
         for images, labels in loader:
             right += (model(images).argmax(1) == labels).sum().item()
             rows += len(labels)
@@ -108,17 +109,17 @@ def main():
     if options.make and not os.path.exists(options.folder):
         make(options.folder)
     torch.manual_seed(0)  # the network's; the loader has a seed of its own, the pipeline's
-    model = make_model(len(os.listdir(os.path.join(options.folder, 'train'))))
+    model = make_model(len(os.listdir(os.path.join(options.folder, 'train')))).to(options.device)
     optimizer = torch.optim.SGD(model.parameters(), options.rate, momentum=0.9)
-    loader = pinfeed.Loader(training(options.folder), gather=options.gather)
+    loader = pinfeed.Loader(training(options.folder), gather=options.gather, device=options.device)
     if options.state and os.path.exists(options.state):
-        state = torch.load(options.state)
+        state = torch.load(options.state, map_location=options.device)
         for name, part in {'model': model, 'optimizer': optimizer, 'loader': loader}.items():
             part.load_state_dict(state[name])
 
     for epoch in range(loader.state_dict()['epoch'], options.epochs):
         loss = train_epoch(model, optimizer, loader)
-        share = validate(model, options.folder)
+        share = validate(model, options.folder, options.device)
         print(f'epoch {epoch}: loss {loss:.3f}, {100 * share:.1f} % of the validation right', flush=True)
         if options.state:
             save(options.state, model=model, optimizer=optimizer, loader=loader)

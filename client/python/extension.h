@@ -35,9 +35,13 @@ void *array_data(PyObject *array);
 
 int batch_init_type(PyObject *module);
 
-/* Takes a reference of its own. */
+/* Takes over a reference to the lease, also when it fails. */
 PyObject *batch_new(struct lease *lease);
+uint32_t batch_epoch(PyObject *batch);
 
 /* ---- job.c ---- */
 
 int job_init_type(PyObject *module);
+
+/* What a second thread is told. Returns NULL. */
+PyObject *job_raise_busy(void);

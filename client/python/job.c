@@ -6,6 +6,10 @@
  *   - A batch counts as received when it is accepted. next() gives the same one again until then, and place()
  * and state() tell of accepted batches only. So a KeyboardInterrupt between next() and the user's loop loses
  * nothing: the next attempt hands out what the first one could not.
+ *   - The one after it may be had before, if it is there: ahead() gives it, again and again, and next() does
+ * so when the first one has been accepted. Each of the two has beside it where the job is after it, for the
+ * library tells only of the last one that it has handed over. What ahead() meets with is said by next() when
+ * it comes to it; some of it the library says only once.
  *   - When an epoch has ended, next() says None until somebody seeks, if only to where the job is already.
  * And accept() takes in that it has ended with the last batch, so that a loop which is left by `break` then
  * and one that runs to its end leave the job in the same place.
@@ -18,18 +22,33 @@
 
 #include <errno.h>
 #include <limits.h>
+#include <stdlib.h>
 #include <string.h>
+
+/* Where a job is. */
+struct place {
+        uint32_t epoch;
+        uint64_t row;
+        uint64_t left; /* batches of the epoch from there on */
+        char state[PINFEED_STATE_MAX];
+};
+
+/* A batch that the library has handed over and that is not accepted. */
+struct taken {
+        PyObject *batch; /* NULL: there is none */
+        struct place after;
+};
 
 struct job {
         PyObject_HEAD struct session *session; /* NULL: not open */
-        struct lease *taken;                   /* given by next() and not accepted, or NULL */
+        struct taken next, ahead;              /* the second one only if there is the first */
         PyObject *progress;                    /* called with a text while something waits */
         bool ended;                            /* the epoch has, and no other was asked for */
-        bool busy;                             /* some thread is in the library with this job */
-        uint32_t epoch;                        /* where it is after the last accepted batch */
-        uint64_t row;
-        uint64_t left;
-        char state[PINFEED_STATE_MAX];
+        bool unsaid;                           /* the library has still to say that it has */
+        bool opening;                          /* some thread is in open() */
+        int error;                             /* that ahead() has met with, or 0 */
+        char *words;                           /* of it */
+        struct place here;                     /* after the last accepted batch */
 };
 
 /* ---- arguments ---- */
@@ -83,16 +102,20 @@ static int read_attach(PyObject *args, PyObject *kwargs, struct pinfeed_attach *
                                 "definition_file",
                                 "daemon",
                                 "state",
+                                "device",
+                                "pin",
+                                "cuda_runtime",
                                 NULL};
 
         return PyArg_ParseTupleAndKeywords(
-                args, kwargs, "z|$zzzO&O&O&O&O&O&O&O&O&O&O&O&O&zzzz", names, &attach->pipeline,
+                args, kwargs, "z|$zzzO&O&O&O&O&O&O&O&O&O&O&O&O&zzzzzO&z", names, &attach->pipeline,
                 &attach->runtime_dir, &attach->name, &attach->group, to_u32, &attach->rank, to_u32,
                 &attach->world_size, to_u32, &attach->batch_size, to_u32, &attach->max_held_batches, to_u32,
                 &attach->last_batch, to_seed, attach, to_u32, &attach->timeout_ms, to_u32,
                 &attach->reconnect_s, to_u32, &attach->start, to_u32, &attach->gather, to_u32,
                 &attach->gather_timeout_ms, to_u32, &attach->group_size, to_u32, &attach->group_timeout_ms,
-                &attach->definition, &attach->definition_file, &attach->daemon, &attach->state);
+                &attach->definition, &attach->definition_file, &attach->daemon, &attach->state,
+                &attach->device, to_u32, &attach->pin, &attach->cuda_runtime);
 }
 
 /* ---- state ---- */
@@ -101,10 +124,14 @@ static PyObject *raise_library(const struct pinfeed_job *job, int r) {
         return error_raise(r, *pinfeed_error(job) ? pinfeed_error(job) : strerror(-r));
 }
 
+PyObject *job_raise_busy(void) {
+        return error_raise(-EALREADY, "another thread is using this loader; give each thread its own");
+}
+
 /* Whether the job can be used now; if not, with an exception. */
 static bool is_usable(struct job *self) {
-        if (self->busy) {
-                error_raise(-EALREADY, "another thread is using this loader; give each thread its own");
+        if (self->opening || (self->session && self->session->busy)) {
+                job_raise_busy();
                 return false;
         }
         if (!self->session) {
@@ -115,21 +142,36 @@ static bool is_usable(struct job *self) {
 }
 
 static void drop_taken(struct job *self) {
-        if (self->taken)
-                storage_unref(&self->taken->storage);
-        self->taken = NULL;
+        Py_CLEAR(self->next.batch);
+        Py_CLEAR(self->ahead.batch);
 }
 
-/* All batches up to here are accepted. */
-static void remember_place(struct job *self) {
+/* After all batches that the library has handed over. */
+static void read_place(const struct job *self, struct place *place) {
+        struct pinfeed_job *job = self->session->job;
         struct pinfeed_info info;
 
-        pinfeed_job_info(self->session->job, &info);
-        self->epoch = info.epoch;
-        self->row = info.row;
-        self->left = info.batches_left;
-        if (pinfeed_job_state(self->session->job, self->state, sizeof(self->state)) < 0)
-                self->state[0] = 0;
+        pinfeed_job_info(job, &info);
+        place->epoch = info.epoch;
+        place->row = info.row;
+        place->left = info.batches_left;
+        if (pinfeed_job_state(job, place->state, sizeof(place->state)) < 0)
+                place->state[0] = 0;
+}
+
+static bool is_last(const struct taken *taken) {
+        return taken->after.epoch != batch_epoch(taken->batch);
+}
+
+/* Gives up the interpreter for a call on the job. */
+static PyThreadState *enter_library(struct job *self) {
+        self->session->busy = true;
+        return PyEval_SaveThread();
+}
+
+static void leave_library(struct job *self, PyThreadState *thread) {
+        PyEval_RestoreThread(thread);
+        self->session->busy = false;
 }
 
 /* Called by the library while it waits, so without the interpreter, and perhaps in a thread of its own. */
@@ -162,13 +204,19 @@ static PyObject *job_new(PyTypeObject *type, PyObject *args, PyObject *kwargs) {
         return (PyObject *)self;
 }
 
-/* Leaves, unless arrays in the ring are in use: then with the last of them (lease.c). */
+/* Leaves, unless arrays in the ring are in use: then with the last of them (lease.c). That waits for copies
+ * to a GPU, and what they wait for may want the interpreter. */
 static void leave(struct job *self) {
         struct session *session = self->session;
+        PyThreadState *thread;
 
         drop_taken(self);
         self->session = NULL;
+        if (!session)
+                return;
+        thread = PyEval_SaveThread();
         session_unref(session);
+        PyEval_RestoreThread(thread);
 }
 
 static void job_dealloc(PyObject *object) {
@@ -176,6 +224,7 @@ static void job_dealloc(PyObject *object) {
         PyTypeObject *type = Py_TYPE(object);
 
         leave(self);
+        free(self->words);
         Py_XDECREF(self->progress);
         PyObject_Free(object);
         Py_DECREF(type);
@@ -188,17 +237,17 @@ static PyObject *job_open(PyObject *object, PyObject *args, PyObject *kwargs) {
         PyThreadState *thread;
         int r;
 
-        if (self->busy || self->session)
+        if (self->opening || self->session)
                 return error_raise(-EALREADY, "the job is open");
         if (!read_attach(args, kwargs, &attach))
                 return NULL;
         attach.progress = on_progress;
         attach.progress_context = self;
-        self->busy = true;
+        self->opening = true;
         thread = PyEval_SaveThread();
         r = pinfeed_open(&job, &attach);
         PyEval_RestoreThread(thread);
-        self->busy = false;
+        self->opening = false;
         if (r < 0) {
                 raise_library(job, r);
                 pinfeed_close(job);
@@ -207,7 +256,7 @@ static PyObject *job_open(PyObject *object, PyObject *args, PyObject *kwargs) {
         self->session = session_new(job);
         if (!self->session)
                 return PyErr_NoMemory();
-        remember_place(self);
+        read_place(self, &self->here);
         return Py_BuildValue(""); /* None */
 }
 
@@ -222,68 +271,131 @@ static PyObject *job_close(PyObject *object, PyObject *unused) {
 
 /* ---- batches ---- */
 
-static PyObject *job_next(PyObject *object, PyObject *args) {
-        struct job *self = (struct job *)object;
+/* Has the library say that the epoch has ended, which is known: at once, unless something is wrong. */
+static int take_end(struct job *self) {
+        struct pinfeed_batch *none;
+        int r = pinfeed_next_timeout(self->session->job, &none, 0);
+
+        self->unsaid = r < 0;
+        return r;
+}
+
+/* What the library hands over next: 1; 0: the epoch has ended; or a negative errno. */
+static int take(struct job *self, uint32_t timeout_ms, struct taken *taken) {
         struct pinfeed_batch *batch;
         PyThreadState *thread;
+        struct lease *lease;
+        int r = 0;
+
+        thread = enter_library(self);
+        if (self->unsaid)
+                r = take_end(self);
+        if (r == 0)
+                r = pinfeed_next_timeout(self->session->job, &batch, timeout_ms);
+        leave_library(self, thread);
+        if (r <= 0)
+                return r;
+        read_place(self, &taken->after);
+        lease = lease_new(self->session, batch);
+        taken->batch = lease ? batch_new(lease) : NULL;
+        return taken->batch ? 1 : -ENOMEM;
+}
+
+static PyObject *raise_kept(struct job *self) {
+        int r = self->error;
+
+        self->error = 0;
+        return error_raise(r, self->words ? self->words : strerror(-r));
+}
+
+static PyObject *job_next(PyObject *object, PyObject *args) {
+        struct job *self = (struct job *)object;
         uint32_t timeout_ms;
         int r;
 
         if (!PyArg_ParseTuple(args, "O&", to_u32, &timeout_ms) || !is_usable(self))
                 return NULL;
-        if (self->taken)
-                return batch_new(self->taken);
+        if (self->next.batch)
+                return Py_BuildValue("O", self->next.batch);
+        if (self->error)
+                return raise_kept(self);
         if (self->ended)
                 return Py_BuildValue(""); /* None */
-        self->busy = true;
-        thread = PyEval_SaveThread();
-        r = pinfeed_next_timeout(self->session->job, &batch, timeout_ms);
-        PyEval_RestoreThread(thread);
-        self->busy = false;
+        r = take(self, timeout_ms, &self->next);
         if (r < 0)
                 return raise_library(self->session->job, r);
-        if (r == 0) {
-                self->ended = true;
-                remember_place(self);
+        if (r > 0)
+                return Py_BuildValue("O", self->next.batch);
+        self->ended = true;
+        read_place(self, &self->here);
+        return Py_BuildValue(""); /* None */
+}
+
+static void keep_error(struct job *self, int r) {
+        free(self->words);
+        self->words = strdup(pinfeed_error(self->session->job));
+        self->error = r;
+}
+
+/* An error that may not come again. (-EXDEV: with PINFEED_NO_THREAD, and another device current.) */
+static bool is_to_be_kept(int r) {
+        return r < 0 && r != -EAGAIN && r != -EBUSY && r != -EXDEV;
+}
+
+static PyObject *job_ahead(PyObject *object, PyObject *unused) {
+        struct job *self = (struct job *)object;
+        int r;
+
+        if (!is_usable(self))
+                return NULL;
+        if (!self->next.batch || is_last(&self->next) || self->error)
                 return Py_BuildValue(""); /* None */
-        }
-        self->taken = lease_new(self->session, batch);
-        return self->taken ? batch_new(self->taken) : PyErr_NoMemory();
+        r = self->ahead.batch ? 1 : take(self, 0, &self->ahead);
+        if (r > 0)
+                return Py_BuildValue("O", self->ahead.batch);
+        if (is_to_be_kept(r))
+                keep_error(self, r);
+        return Py_BuildValue(""); /* None */
 }
 
 static PyObject *job_accept(PyObject *object, PyObject *unused) {
         struct job *self = (struct job *)object;
-        struct pinfeed_batch *none;
-        uint32_t epoch;
+        PyObject *accepted = self->next.batch;
+        int r = 0;
 
         if (!is_usable(self))
                 return NULL;
-        if (!self->taken)
+        if (!accepted)
                 return Py_BuildValue(""); /* None */
-        epoch = pinfeed_batch_epoch(self->taken->batch);
-        drop_taken(self);
-        remember_place(self);
-        self->ended = self->epoch != epoch;
+        self->ended = is_last(&self->next);
+        self->here = self->next.after;
+        self->next = self->ahead;
+        self->ahead.batch = NULL;
         if (self->ended)
-                (void)pinfeed_next_timeout(self->session->job, &none, 0); /* gives 0, which is known */
-        return Py_BuildValue("");                                         /* None */
+                r = take_end(self);
+        if (is_to_be_kept(r))
+                keep_error(self, r);
+        Py_DECREF(accepted);
+        return Py_BuildValue(""); /* None */
 }
 
 static PyObject *job_seek(PyObject *object, PyObject *args) {
         struct job *self = (struct job *)object;
         uint64_t row;
         uint32_t epoch;
-        int r = 0;
+        int r;
 
         if (!PyArg_ParseTuple(args, "O&O&", to_u32, &epoch, to_u64, &row) || !is_usable(self))
                 return NULL;
-        if (self->taken || self->epoch != epoch || self->row != row)
+        if (self->next.batch || self->here.epoch != epoch || self->here.row != row) {
                 r = pinfeed_job_seek(self->session->job, epoch, row);
-        if (r < 0)
-                return raise_library(self->session->job, r);
+                if (r < 0)
+                        return raise_library(self->session->job, r);
+                self->unsaid = false;
+        }
         drop_taken(self);
         self->ended = false;
-        remember_place(self);
+        read_place(self, &self->here);
         return Py_BuildValue(""); /* None */
 }
 
@@ -296,14 +408,12 @@ static PyObject *job_sought(PyObject *object, PyObject *args) {
 
         if (!PyArg_ParseTuple(args, "O&", to_u32, &timeout_ms) || !is_usable(self))
                 return NULL;
-        self->busy = true;
-        thread = PyEval_SaveThread();
+        thread = enter_library(self);
         r = pinfeed_job_sought(self->session->job, timeout_ms);
-        PyEval_RestoreThread(thread);
-        self->busy = false;
+        leave_library(self, thread);
         if (r < 0) {
                 raise_library(self->session->job, r);
-                remember_place(self);
+                read_place(self, &self->here);
                 return NULL;
         }
         return Py_BuildValue(""); /* None */
@@ -318,14 +428,14 @@ static PyObject *job_failed(PyObject *object, PyObject *unused) {
 /* ---- what it is ---- */
 
 static PyObject *job_place(PyObject *object, PyObject *unused) {
-        const struct job *self = (struct job *)object;
+        const struct place *here = &((struct job *)object)->here;
 
-        return Py_BuildValue("(IKK)", self->epoch, (unsigned long long)self->row,
-                             (unsigned long long)self->left);
+        return Py_BuildValue("(IKK)", here->epoch, (unsigned long long)here->row,
+                             (unsigned long long)here->left);
 }
 
 static PyObject *job_state(PyObject *object, PyObject *unused) {
-        return PyUnicode_FromString(((struct job *)object)->state);
+        return PyUnicode_FromString(((struct job *)object)->here.state);
 }
 
 static PyObject *job_info(PyObject *object, PyObject *unused) {
@@ -335,13 +445,16 @@ static PyObject *job_info(PyObject *object, PyObject *unused) {
         if (!is_usable(self))
                 return NULL;
         pinfeed_job_info(self->session->job, &info);
-        return Py_BuildValue("{s:I, s:K, s:K, s:K, s:I, s:I, s:i, s:s, s:s, s:I, s:I, s:I, s:I}", "job",
-                             info.job, "samples", (unsigned long long)info.samples, "seed",
-                             (unsigned long long)info.seed, "batches_per_epoch",
-                             (unsigned long long)info.batches_per_epoch, "batch_size", info.batch_size,
-                             "max_held_batches", info.max_held_batches, "daemon_pid", info.daemon_pid, "map",
-                             info.map, "sharing", info.sharing, "rank", info.rank, "world_size",
-                             info.world_size, "reconnects", info.reconnects, "last_batch", info.last_batch);
+        return Py_BuildValue(
+                "{s:I, s:K, s:K, s:K, s:I, s:I, s:i, s:s, s:s, s:I, s:I, s:I, s:I, s:s, s:s, s:I, s:I, s:K}",
+                "job", info.job, "samples", (unsigned long long)info.samples, "seed",
+                (unsigned long long)info.seed, "batches_per_epoch",
+                (unsigned long long)info.batches_per_epoch, "batch_size", info.batch_size, "max_held_batches",
+                info.max_held_batches, "daemon_pid", info.daemon_pid, "map", info.map, "sharing",
+                info.sharing, "rank", info.rank, "world_size", info.world_size, "reconnects", info.reconnects,
+                "last_batch", info.last_batch, "device", info.device, "map_reason", info.map_reason, "slots",
+                info.slots, "slots_registered", info.slots_registered, "copies",
+                (unsigned long long)info.copies);
 }
 
 static PyObject *make_field(const struct pinfeed_field *field) {
@@ -381,7 +494,9 @@ static PyMethodDef job_methods[] = {
         {"close", job_close, METH_NOARGS, "Leaves when no array in the ring is in use any more."},
         {"next", job_next, METH_VARARGS,
          "The next batch, the same until it is accepted; None: the epoch has ended."},
-        {"accept", job_accept, METH_NOARGS, "The batch has been received."},
+        {"ahead", job_ahead, METH_NOARGS,
+         "The batch after it, of the same epoch, the same until it is next()'s; None: it is not there now."},
+        {"accept", job_accept, METH_NOARGS, "The batch that next() gave has been received."},
         {"seek", job_seek, METH_VARARGS, "Begins to read at an epoch and a row."},
         {"sought", job_sought, METH_VARARGS, "Waits until the daemon has said whether it can, or raises."},
         {"failed", job_failed, METH_NOARGS, "Whether nothing comes any more, whatever is tried."},

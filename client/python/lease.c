@@ -10,6 +10,7 @@
 
 #include "client/python/pool.h"
 
+#include <errno.h>
 #include <stdlib.h>
 
 static void session_free(struct session *session) {
@@ -25,6 +26,10 @@ struct session *session_unref(struct session *session) {
         if (session && atomic_fetch_sub_explicit(&session->references, 1, memory_order_acq_rel) == 1)
                 session_free(session);
         return NULL;
+}
+
+bool session_is_ours(const struct session *session) {
+        return pinfeed_fd(session->job) != -ECHILD;
 }
 
 /* False: out of memory. */
@@ -65,12 +70,31 @@ struct session *session_new(struct pinfeed_job *job) {
         return make_pools(session) ? session : session_unref(session);
 }
 
+/* Nobody is there to be told of a daemon that has gone. The struct may soon be another batch. */
+void lease_release(struct lease *lease) {
+        if (lease->batch)
+                (void)pinfeed_batch_release(lease->batch);
+        lease->batch = NULL;
+}
+
 static void lease_end(struct storage *storage) {
         struct lease *lease = (struct lease *)storage;
 
-        (void)pinfeed_batch_release(lease->batch); /* nobody is there to be told of a daemon that has gone */
+        lease_release(lease);
         session_unref(lease->session);
         free(lease);
+}
+
+static uint32_t count_replaced(const struct pinfeed_batch *batch) {
+        uint32_t replaced = 0, rows;
+
+        for (uint32_t i = 0; i < pinfeed_batch_segments(batch); i++) {
+                const uint8_t *flags = pinfeed_batch_flags(batch, i, &rows);
+
+                for (uint32_t row = 0; row < rows; row++)
+                        replaced += flags[row] == PINFEED_ROW_REPLACED;
+        }
+        return replaced;
 }
 
 struct lease *lease_new(struct session *session, struct pinfeed_batch *batch) {
@@ -84,6 +108,10 @@ struct lease *lease_new(struct session *session, struct pinfeed_batch *batch) {
         lease->storage.end = lease_end;
         lease->session = session;
         lease->batch = batch;
+        lease->rows = pinfeed_batch_rows(batch);
+        lease->replaced = count_replaced(batch);
+        lease->epoch = pinfeed_batch_epoch(batch);
+        lease->row = pinfeed_batch_row(batch);
         atomic_fetch_add_explicit(&session->references, 1, memory_order_relaxed);
         return lease;
 }

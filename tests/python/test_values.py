@@ -125,7 +125,6 @@ class Values(Case):
                 ({'pin_memory': True, 'zero_copy': True}, 'pin_memory and zero_copy'),
                 ({'pin_memory': True, 'output': 'numpy'}, 'pin_memory is for torch'),
                 ({'output': 'jax'}, "output='jax': expected"),
-                ({'device': 'cuda:0'}, "device='cuda:0': batches come to host memory only"),
                 ({'last_batch': 'pad', 'drop_last': True}, 'give one of the two'),
                 ({'last_batch': 'some'}, "expected 'short' or 'drop' or 'pad'"),
                 ({'start': 'now'}, "expected 'epoch' or 'live'"),

@@ -36,6 +36,7 @@ class Loader:
         *,
         batch_size: Optional[int] = None,
         device: Any = None,
+        pin: Literal["auto", "require", "never"] = "auto",
         pin_memory: bool = False,
         seed: Union[int, Literal["torch"], None] = None,
         rank: Optional[int] = None,

@@ -3,6 +3,7 @@
 """One pass over a loader: what iter() gives."""
 
 import collections
+import contextlib
 import warnings
 
 from .errors import Error
@@ -16,20 +17,27 @@ ids: the sample number of each row; valid: False for rows that only pad the batc
 class Values:
     """Makes of a batch what the user asked for: `fields` is {name: index}, or the number of all fields."""
 
+    around = contextlib.nullcontext  # what a batch is taken and made in
+
     def __init__(self, output, fields, with_info):
         self._output = output
-        self._fields = fields
+        self._names = list(fields) if isinstance(fields, dict) else None
+        self._indices = list(fields.values()) if isinstance(fields, dict) else list(range(fields))
         self._with_info = with_info
 
     def __call__(self, batch):
         get = self._output.field
-        if isinstance(self._fields, dict):
-            values = {name: get(batch, index) for name, index in self._fields.items()}
-        else:
-            values = tuple([get(batch, index) for index in range(self._fields)])
+        return self.arrange([get(batch, index) for index in self._indices], self.info(batch))
+
+    def info(self, batch):
+        """None: it is not wanted."""
         if not self._with_info:
-            return values
-        return values, Info(self._output.ids(batch), self._output.valid(batch), batch.epoch, batch.row)
+            return None
+        return Info(self._output.ids(batch), self._output.valid(batch), batch.epoch, batch.row)
+
+    def arrange(self, fields, info):
+        values = tuple(fields) if self._names is None else dict(zip(self._names, fields))
+        return values if info is None else (values, info)
 
 
 class Epoch:
@@ -51,10 +59,11 @@ class Epoch:
             raise StopIteration
         if self._loader._ticket != self._ticket:
             raise Error('this iteration is over: iter() or load_state_dict() was called on its loader since')
-        batch = self._loader._take()
+        with self._loader._around():
+            batch = self._loader._take()
+            values = None if batch is None else self._loader._values(batch)
         if batch is None:
             self._end()
-        values = self._loader._values(batch)
         rows, replaced = batch.rows, batch.replaced
         self._loader._accept(rows)
         self._rows += rows

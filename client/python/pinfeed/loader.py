@@ -30,6 +30,7 @@ FOREVER_MS = 0xffffffff
 SEED_MAX = (1 << 64) - 1
 LAST_BATCH = ['default', 'short', 'drop', 'pad']  # enum pinfeed_last_batch
 START = ['epoch', 'live']  # enum pinfeed_start
+PIN = ['auto', 'require', 'never']  # enum pinfeed_pin
 STATE = ('pipeline', 'fingerprint', 'seed', 'epoch', 'row')  # members of a state
 
 # What torch's DataLoader is told, and who decides it here.
@@ -47,7 +48,7 @@ OF_DATALOADER = {
     'prefetch_factor': "how much is prepared ahead is the pipeline's `slots`; max_held_batches is how much lies ready for "
                        'this loader',
     'persistent_workers': 'workers stay between epochs in any case',
-    'pin_memory_device': 'pin_memory=True is for every device',
+    'pin_memory_device': "pin_memory=True is for every device; device='cuda:0' brings batches to that one",
     'in_order': 'batches come in order in any case',
 }
 
@@ -81,13 +82,13 @@ class Loader:
     See docs/python.md for every argument.
     """
 
-    def __init__(self, pipeline, *, batch_size=None, device=None, pin_memory=False, seed=None, rank=None,
+    def __init__(self, pipeline, *, batch_size=None, device=None, pin='auto', pin_memory=False, seed=None, rank=None,
                  world_size=None, process_group=None, group=None, start='epoch', gather=1, gather_timeout=120,
                  last_batch=None, drop_last=None, fields=None, with_info=False, max_held_batches=4, zero_copy=False,
                  timeout=300, reconnect=60, runtime_dir=None, output='auto', **unknown):
         _check_unknown(unknown)
         self._definition = definitions.read(pipeline)
-        _check_device(device)
+        device = _device(device)
         self._runtime_dir = None if runtime_dir is None else os.fsdecode(runtime_dir)
         self._timeout = math.inf if timeout is None else timeout
         rank, world_size, origin = ranks.find(rank, world_size, process_group)
@@ -110,9 +111,11 @@ class Loader:
             'gather': _number('gather', gather, 1),
             'gather_timeout_ms': _milliseconds('gather_timeout', gather_timeout),
             'group_timeout_ms': _milliseconds('gather_timeout', gather_timeout),
+            'device': device,
+            'pin': _pin(pin, device),
         }
         _check_fields(fields)
-        output = outputs.make(output, pin_memory, zero_copy)
+        output = outputs.make(output, pin_memory, zero_copy, device)
         cell = surroundings.cell_of(sys._getframe(1), self._definition.words)
         surroundings.close_earlier(cell)
 
@@ -121,7 +124,8 @@ class Loader:
         self.pipeline = self.state_dict()['pipeline']
         self._info = self._job.info()
         output.fields = self._job.fields()
-        self._values = Values(output, self._choose_fields(output.fields, fields), with_info)
+        self._values = self._make_values(output, self._choose_fields(output.fields, fields), with_info, zero_copy, pin)
+        self._around = self._values.around
         self._slice_ms = min(SLICE_MS, arguments['timeout_ms'])
         self._ticket = 0
         self._next = self._job.place()[:2]  # (epoch, row) of the next iter()
@@ -132,10 +136,28 @@ class Loader:
         self._introduce(origin, output, torch_seed)
 
     def _open(self, arguments):
+        if arguments['device'] is not None:
+            from . import gpu
+
+            arguments['cuda_runtime'] = gpu.find_runtime()
         try:
             return _attach(self._waiting, arguments)
         except Error as error:
             raise self._definition.reworded(error) from None
+
+    def _make_values(self, output, fields, with_info, zero_copy, pin):
+        if self._info['device'] == 'cpu':
+            return Values(output, fields, with_info)
+        from . import gpu
+
+        try:
+            cuda = gpu.Cuda(self._info['device'])
+        except Error:
+            self._job.close()
+            raise
+        kind = gpu.Staying if zero_copy else gpu.Arriving
+        may_fall_back = pin == 'auto' and self._info['map'] == 'pinned'
+        return kind(output, fields, with_info, self._job, cuda, self.pipeline, may_fall_back)
 
     # ---- iteration ----
 
@@ -194,7 +216,8 @@ class Loader:
         n = self._info['max_held_batches']
         return make(errno.EBUSY, f'the last {n} batches are all in use (max_held_batches={n}), and their arrays lie in '
                                  'the ring: drop them before the next batch, or keep copies (numpy: .copy(), torch: '
-                                 '.clone(), or leave out zero_copy), or make the loader with more max_held_batches')
+                                 '.clone(), on a GPU: .to(), or leave out zero_copy), or make the loader with more '
+                                 'max_held_batches')
 
     # ---- state ----
 
@@ -234,7 +257,8 @@ class Loader:
 
     def _is_there(self, began):
         try:
-            self._job.sought(self._slice_ms)
+            with self._around():
+                self._job.sought(self._slice_ms)
         except Timeout as error:
             if self._job.failed() or time.monotonic() - began >= self._timeout:
                 raise
@@ -283,14 +307,16 @@ class Loader:
         return Sampler(self)
 
     def stats(self):
-        """What the loader has done: seconds that next() took, batches and rows received, with whom it shares."""
+        """What the loader has done: seconds that next() took, batches and rows received, with whom it shares, how the ring is
+        mapped and how many of its slots are page-locked."""
         info = self._job.info()
         return {'wait_s': self._waited, 'batches': self._batches, 'rows': self._rows, 'reconnects': info['reconnects'],
-                'sharing': info['sharing']}
+                'sharing': info['sharing'], 'map': info['map'], 'registered': f"{info['slots_registered']}/{info['slots']}"}
 
     def __repr__(self):
         return (f'<pinfeed.Loader {self.pipeline!r}: {len(self.dataset)} samples, {len(self)} batches of '
-                f'{self.batch_size}, seed {self.seed}, rank {self.rank} of {self.world_size}>')
+                f'{self.batch_size}, seed {self.seed}, rank {self.rank} of {self.world_size}'
+                + (f", to {self._info['device']}>" if self._info['device'] != 'cpu' else '>'))
 
     def _introduce(self, origin, output, torch_seed):
         info = self._info
@@ -298,9 +324,10 @@ class Loader:
             surroundings.say(self.pipeline, f"rank {info['rank']} of {info['world_size']}, from {origin}")
         if os.environ.get('PINFEED_LOG') == 'info':
             epoch, row, _ = self._job.place()
+            on, why = ('', 'host memory') if info['device'] == 'cpu' else (f" on {info['device']}", info['map_reason'])
             surroundings.say(self.pipeline, f"seed {info['seed']}, from row {row} of epoch {epoch}, rank {info['rank']} of "
-                             f"{info['world_size']}, batches of {info['batch_size']} rows as {output.name}, map "
-                             f"{info['map']} (host memory), daemon pid {info['daemon_pid']}; {info['sharing']}")
+                             f"{info['world_size']}, batches of {info['batch_size']} rows as {output.name}{on}, map "
+                             f"{info['map']} ({why}), daemon pid {info['daemon_pid']}; {info['sharing']}")
         if torch_seed is None and self._definition.daemon is None:
             return
         try:
@@ -390,10 +417,20 @@ def _attach(waiting, arguments):
 
 # ---- arguments ----
 
-def _check_device(device):
-    if device is not None and str(device) != 'cpu':
-        raise make(errno.ENOTSUP, f'device={str(device)!r}: batches come to host memory only for now; leave device out and '
-                                  'move them yourself, with pin_memory=True and .to(device, non_blocking=True)')
+def _device(device):
+    """The library's name of a GPU; None: host memory."""
+    if device is None:
+        return None
+    from . import gpu
+
+    return gpu.name_of(device)
+
+
+def _pin(pin, device):
+    number = _choose('pin', pin, PIN)
+    if pin == 'require' and device is None:
+        raise invalid("pin='require': only a loader with a device has its ring page-locked: pass device='cuda:0' too")
+    return number
 
 
 def _check_unknown(unknown):

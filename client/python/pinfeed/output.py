@@ -10,6 +10,8 @@ channels_last) of each. Which memory is behind it:
     torch    a copy in memory that is used again when the last view of the tensor has gone; with zero_copy the slot
     pinned   a copy in torch's own page-locked memory, so that .to(device, non_blocking=True) is asynchronous and safe
 
+With a device fields do not come from here, but from gpu.py; sample numbers and `valid` are torch's as ever.
+
 A batch that does not lie in one piece (see docs/python.md) is copied in any case.
 """
 
@@ -19,13 +21,18 @@ import warnings
 from .errors import invalid
 
 
-def make(output, pin_memory, zero_copy):
+def make(output, pin_memory, zero_copy, device):
     if output == 'auto':
-        output = 'torch' if 'torch' in sys.modules else 'numpy'
+        output = 'torch' if 'torch' in sys.modules or device else 'numpy'
     if output not in _KINDS:
         raise invalid(f"output={output!r}: expected 'auto', 'torch', 'numpy' or 'dlpack'")
+    if device:
+        if output != 'torch':
+            raise invalid(f"output={output!r} and device={device!r}: batches on a GPU are tensors of torch's; leave output out")
+        return Torch(zero_copy)  # and pin_memory asks for nothing more
     if pin_memory and zero_copy:
-        raise invalid('pin_memory and zero_copy: a batch is either copied to page-locked memory or not copied at all')
+        raise invalid('pin_memory and zero_copy: a batch is either copied to page-locked memory or not copied at all; with '
+                      "device='cuda:0' it goes from the ring to the GPU")
     if pin_memory and output != 'torch':
         raise invalid(f"pin_memory is for torch tensors, and the output is {output}: import torch before, or "
                       "pass output='torch'")
