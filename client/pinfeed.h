@@ -174,7 +174,7 @@ struct pinfeed_info {
         uint32_t n_fields;
         uint32_t max_held_batches;
         int daemon_pid;
-        const char *map;     /* "read-only", or "pinned": the GPU reads the slots themselves */
+        const char *map; /* "pinned": slots are being page-locked, and the GPU reads them; or "read-only" */
         const char *sharing; /* one sentence: with whom this job shares, and what would help */
         uint32_t rank;
         uint32_t world_size;
@@ -230,7 +230,8 @@ struct pinfeed_job *pinfeed_close(struct pinfeed_job *job);
  * -ECHILD: this is a fork's child. */
 int pinfeed_next(struct pinfeed_job *job, struct pinfeed_batch **batch);
 
-/* The same with a time-out of its own in milliseconds: 0 does not block, UINT32_MAX waits for ever. */
+/* The same with a time-out of its own in milliseconds: 0 does not block, UINT32_MAX waits for ever. With a
+ * GPU it does not count what the first batch of a slot takes to be page-locked. */
 int pinfeed_next_timeout(struct pinfeed_job *job, struct pinfeed_batch **batch, uint32_t timeout_ms);
 
 /* For a loop of your own: poll this descriptor for reading, then call pinfeed_dispatch, which takes in what
@@ -307,15 +308,16 @@ int64_t pinfeed_batch_copy(const struct pinfeed_batch *batch, uint32_t field, vo
 int64_t pinfeed_batch_copy_ids(const struct pinfeed_batch *batch, int64_t *to, size_t size);
 int64_t pinfeed_batch_copy_flags(const struct pinfeed_batch *batch, uint8_t *to, size_t size);
 
-/* Queues the copy of `field`, all segments in order, to `to` on `stream`, and returns at once. `to` is device
- * memory of pinfeed_batch_rows times row_bytes bytes; `stream` a cudaStream_t, or NULL for the legacy default
- * stream. The calling thread's current device must be the job's (-EXDEV). The lease lasts until the copy has
- * finished, whenever the batch is released; a batch may be copied several times, on any streams. To wait for
- * the bytes is the stream's business: what is queued on it afterwards sees them. Without a device of the
- * job's this is pinfeed_batch_copy: `to` is host memory, and `stream` NULL. The bytes that were queued;
- * -EINVAL a bad field, or a batch that is not held; -EBUSY the stream is being captured into a graph, which
- * would repeat the copy after the slot has gone; -EIO the CUDA call failed, and which (what was queued before
- * it still runs, and holds the lease); -ECHILD. */
+/* Queues the copy of `field`, all segments in order, to `to` on `stream`. It waits for no copy, except in a
+ * job that is not pinned: that copies the batch itself before, to one of two buffers, and waits for that one.
+ * `to` is device memory of pinfeed_batch_rows times row_bytes bytes; `stream` a cudaStream_t, or NULL for the
+ * legacy default stream. The calling thread's current device must be the job's (-EXDEV). The lease lasts
+ * until the copy has finished, whenever the batch is released; a batch may be copied several times, on any
+ * streams. To wait for the bytes is the stream's business: what is queued on it afterwards sees them. Without
+ * a device of the job's this is pinfeed_batch_copy: `to` is host memory, and `stream` NULL. The bytes that
+ * were queued; -EINVAL a bad field, or a batch that is not held; -EBUSY the stream is being captured into a
+ * graph, which would repeat the copy after the slot has gone; -EIO the CUDA call failed, and which (what was
+ * queued before it still runs, and holds the lease); -ECHILD. */
 int64_t pinfeed_batch_copy_async(struct pinfeed_batch *batch, uint32_t field, void *to, void *stream);
 
 /* The same for all fields at once: to[i] is for field i, NULL leaves it out; n_fields of them. One event for
