@@ -41,6 +41,7 @@ loader.close()
 
 @needs_torch
 @needs_numpy
+@unittest.skipIf(torch is not None and torch.version.cuda, 'torch has brought a CUDA runtime, which comes before the fake')
 class Gpu(Case):
     """With two devices. That of the loaders is the second one, and the first is the thread's."""
 
