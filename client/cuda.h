@@ -35,7 +35,6 @@ typedef int cuda_capture_mode;
         C(CUDA_MEMCPY_HOST_TO_DEVICE, 1, cudaMemcpyHostToDevice)                                             \
         C(CUDA_ATTRIBUTE_REGISTER_READ_ONLY, 113, cudaDevAttrHostRegisterReadOnlySupported)                  \
         C(CUDA_CAPTURE_NONE, 0, cudaStreamCaptureStatusNone)                                                 \
-        C(CUDA_CAPTURE_MODE_THREAD_LOCAL, 1, cudaStreamCaptureModeThreadLocal)                               \
         C(CUDA_CAPTURE_MODE_RELAXED, 2, cudaStreamCaptureModeRelaxed)
 
 #define CUDA_DECLARE_CONSTANT(name, value, real) name = (value),

@@ -120,13 +120,15 @@ static int try_to_register(struct pinfeed_job *job, struct pinfeed_batch *batch)
 int mapping_prepare(struct pinfeed_job *job, struct pinfeed_batch *batch) {
         int r = 0;
 
+        if (!job->reaper)
+                return 0;
         batch->registered = is_registered(batch);
-        if (job->reaper && batch->attachment->pins.wanted && !batch->registered) {
+        if (batch->attachment->pins.wanted && !batch->registered) {
                 r = try_to_register(job, batch);
                 mapping_tell(job);
                 batch->registered = is_registered(batch);
         }
-        if (r == 0 && job->pin == PINFEED_PIN_REQUIRE && job->reaper && !batch->registered)
+        if (r == 0 && job->pin == PINFEED_PIN_REQUIRE && !batch->registered)
                 return refuse(job);
         return r;
 }
