@@ -265,7 +265,7 @@ int pinfeed_job_seek(struct pinfeed_job *job, uint32_t epoch, uint64_t row) {
         if (r < 0)
                 return r;
         if (job->error)
-                return job->error;
+                return link_say_end(job);
         if (row >= job->plan.samples)
                 return fault_set(&job->fault, -EINVAL,
                                  "seeking row %llu: an epoch has %llu rows, expected 0 to %llu",

@@ -83,7 +83,7 @@ struct pinfeed_job {
         pid_t daemon_pid;
         uint64_t retry_ns;
         uint64_t lost_ns;    /* since when no batch has come; 0: one has, or nothing was ever lost */
-        struct fault reason; /* why the last attempt came to nothing */
+        struct fault reason; /* why the last attempt came to nothing, or why the job has ended */
         uint32_t reconnects;
 
         /* What the daemon said last, and what it said first and has to repeat. */

@@ -317,11 +317,16 @@ static int flow(struct pinfeed_job *job, bool all) {
         return r;
 }
 
+int link_say_end(struct pinfeed_job *job) {
+        job->fault = job->reason;
+        return job->error;
+}
+
 int link_advance(struct pinfeed_job *job, bool all) {
         int r = 0;
 
         if (job->error)
-                return job->error;
+                return link_say_end(job);
         switch (job->stage) {
         case JOB_LOST:
                 r = try_connect(job);
@@ -333,7 +338,11 @@ int link_advance(struct pinfeed_job *job, bool all) {
                 r = flow(job, all);
                 break;
         }
-        return r < 0 ? lose(job, r) : 0;
+        if (r < 0)
+                r = lose(job, r);
+        if (r < 0)
+                job->reason = job->fault;
+        return r < 0 ? r : 0;
 }
 
 /* ---- waiting ---- */

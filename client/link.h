@@ -14,6 +14,10 @@ struct pinfeed_job;
  * come one by one. 0, or the error that has ended the job. */
 int link_advance(struct pinfeed_job *job, bool all);
 
+/* What link_advance says of a job that has ended: its error, and its words again, whatever calls on the job
+ * have said since. */
+int link_say_end(struct pinfeed_job *job);
+
 /* Waits until link_advance may have something to do: 1; 0 when the deadline has passed; or a negative errno.
  * Shows progress meanwhile. */
 int link_wait(struct pinfeed_job *job, uint64_t deadline_ns);

@@ -228,16 +228,20 @@ static void script_failed(struct fake *fake) {
 
 START_TEST(test_failed) {
         struct fake fake = {.script = script_failed};
+        struct pinfeed_batch *held, *batch;
         struct pinfeed_job *job;
-        struct pinfeed_batch *batch;
 
         fake_start(&fake);
         job = open_job((struct pinfeed_attach){0});
-        assert_batch(next(job), 0, 0, 4);
+        held = next(job);
+        assert_batch(held, 0, 0, 4);
         for (int i = 0; i < 2; i++) {
                 ck_assert_int_eq(pinfeed_next(job, &batch), -EIO);
                 ck_assert_str_eq(pinfeed_error(job),
                                  "worker 3 died at sample 812 (cat/1.jpg, pid 99, signal 9)");
+                /* What goes wrong in between has words of its own. */
+                ck_assert_int_eq(pinfeed_batch_copy_async(held, 99, &batch, NULL), -EINVAL);
+                ck_assert_ptr_nonnull(strstr(pinfeed_error(job), "field 99"));
         }
         ck_assert_int_eq(pinfeed_dispatch(job), -EIO);
         ck_assert_int_eq(pinfeed_job_failed(job), -EIO);
