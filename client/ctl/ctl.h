@@ -57,6 +57,14 @@ int ctl_fail_job(const struct pinfeed_job *job, const char *pipeline);
 int ctl_number(const struct ctl *ctl, const char *option, const char *text, uint64_t least, uint64_t most,
                uint64_t *value);
 
+/* Parses the options of a command that has only --json and --help. True: to be gone on with, from optind on.
+ * False: *r is to be returned. */
+bool ctl_json_option(const struct ctl *ctl, int argc, char **argv, bool *as_json, int *r);
+
+/* A member of an answer: its text, or "-"; its number, or 0. */
+const char *ctl_text_of(const json_t *object, const char *name);
+uint64_t ctl_number_of(const json_t *object, const char *name);
+
 /* A line on stderr that the next one replaces, at most ten times a second; nothing unless stderr is a
  * terminal. */
 void ctl_live(const char *format, ...) __attribute__((format(printf, 1, 2)));

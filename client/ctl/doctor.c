@@ -41,16 +41,6 @@ struct doctor {
         unsigned attention; /* findings that need it */
 };
 
-static const char *text_of(const json_t *object, const char *name) {
-        const char *text = json_string_value(json_object_get(object, name));
-
-        return text ? text : "-";
-}
-
-static uint64_t number_of(const json_t *object, const char *name) {
-        return (uint64_t)json_integer_value(json_object_get(object, name));
-}
-
 __attribute__((format(printf, 4, 5))) static void find(struct doctor *doctor, bool attention,
                                                        const char *what, const char *format, ...) {
         struct fault text; /* which makes it one clean line */
@@ -76,14 +66,14 @@ static json_t *look_at_daemon(struct doctor *doctor, const struct ctl *ctl) {
 
         pinfeed_runtime_dir(directory, sizeof(directory), ctl->runtime_dir);
         status = control_ask(ctl->runtime_dir, "status", &fault);
-        if (status && strcmp(text_of(status, "version"), pinfeed_version()) == 0)
-                find(doctor, false, "daemon", "pinfeedd %s, pid %llu, in %s", text_of(status, "version"),
-                     (unsigned long long)number_of(status, "pid"), directory);
+        if (status && strcmp(ctl_text_of(status, "version"), pinfeed_version()) == 0)
+                find(doctor, false, "daemon", "pinfeedd %s, pid %llu, in %s", ctl_text_of(status, "version"),
+                     (unsigned long long)ctl_number_of(status, "pid"), directory);
         else if (status)
                 find(doctor, true, "daemon",
                      "pinfeedd %s, pid %llu, in %s, and this is %s; install one version",
-                     text_of(status, "version"), (unsigned long long)number_of(status, "pid"), directory,
-                     pinfeed_version());
+                     ctl_text_of(status, "version"), (unsigned long long)ctl_number_of(status, "pid"),
+                     directory, pinfeed_version());
         else if (!control_is_served(ctl->runtime_dir))
                 find(doctor, false, "daemon", "none in %s; a job that brings its pipeline starts one",
                      directory);
@@ -165,7 +155,7 @@ static void look_at_cuda(struct doctor *doctor, bool missed) {
 /* ---- jobs ---- */
 
 static bool is_pinned(const json_t *job) {
-        return strcmp(text_of(job, "map"), "pinned") == 0;
+        return strcmp(ctl_text_of(job, "map"), "pinned") == 0;
 }
 
 /* It wanted its slots page-locked, and has not got that. One that is not attached yet may still. */
@@ -189,9 +179,9 @@ static void look_at_job(struct doctor *doctor, const json_t *job, const char *ma
         const char *reason = json_string_value(json_object_get(job, "map_reason"));
         char what[NUMBER_TEXT_MAX];
 
-        snprintf(what, sizeof(what), "job %llu", (unsigned long long)number_of(job, "id"));
-        find(doctor, has_missed(job), what, "%s, pid %llu, %s%s%s", text_of(job, "name"),
-             (unsigned long long)number_of(job, "pid"), map, reason ? ": " : "", reason ? reason : "");
+        snprintf(what, sizeof(what), "job %llu", (unsigned long long)ctl_number_of(job, "id"));
+        find(doctor, has_missed(job), what, "%s, pid %llu, %s%s%s", ctl_text_of(job, "name"),
+             (unsigned long long)ctl_number_of(job, "pid"), map, reason ? ": " : "", reason ? reason : "");
 }
 
 /* One line for all that have nothing to do with a GPU. */
@@ -220,7 +210,7 @@ static void print(const struct doctor *doctor) {
         json_array_foreach(doctor->findings, index, f) {
                 table_print_text(DOCTOR_INDENT, "%c %s: %s",
                                  json_is_true(json_object_get(f, "attention")) ? '!' : ' ',
-                                 text_of(f, "what"), text_of(f, "text"));
+                                 ctl_text_of(f, "what"), ctl_text_of(f, "text"));
         }
         if (doctor->attention == 0)
                 puts("nothing needs attention");
@@ -257,18 +247,11 @@ static int examine(const struct ctl *ctl, bool as_json) {
 }
 
 int command_doctor(const struct ctl *ctl, int argc, char **argv) {
-        static const struct option options[] = {
-                {"json", no_argument, NULL, 'j'}, {"help", no_argument, NULL, 'h'}, {0}};
-        bool as_json = false;
-        int c;
+        bool as_json;
+        int r;
 
-        while ((c = getopt_long(argc, argv, "h", options, NULL)) >= 0) {
-                if (c == 'h')
-                        return ctl_help(ctl);
-                if (c != 'j')
-                        return ctl_usage(ctl, NULL);
-                as_json = true;
-        }
+        if (!ctl_json_option(ctl, argc, argv, &as_json, &r))
+                return r;
         if (optind < argc)
                 return ctl_usage(ctl, "unexpected \"%s\"", argv[optind]);
         return examine(ctl, as_json);

@@ -163,6 +163,29 @@ int ctl_number(const struct ctl *ctl, const char *option, const char *text, uint
                          (unsigned long long)least, (unsigned long long)most, text);
 }
 
+bool ctl_json_option(const struct ctl *ctl, int argc, char **argv, bool *as_json, int *r) {
+        static const struct option options[] = {
+                {"json", no_argument, NULL, 'j'}, {"help", no_argument, NULL, 'h'}, {0}};
+        int c;
+
+        *as_json = false;
+        while ((c = getopt_long(argc, argv, "h", options, NULL)) == 'j')
+                *as_json = true;
+        if (c >= 0)
+                *r = c == 'h' ? ctl_help(ctl) : ctl_usage(ctl, NULL);
+        return c < 0;
+}
+
+const char *ctl_text_of(const json_t *object, const char *name) {
+        const char *text = json_string_value(json_object_get(object, name));
+
+        return text ? text : "-";
+}
+
+uint64_t ctl_number_of(const json_t *object, const char *name) {
+        return (uint64_t)json_integer_value(json_object_get(object, name));
+}
+
 static bool live_shown;
 static uint64_t live_due_ns;
 

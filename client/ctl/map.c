@@ -11,9 +11,8 @@
 #include <string.h>
 
 const char *ctl_map(const json_t *job, char *text, size_t size) {
-        unsigned long long slots = (unsigned long long)json_integer_value(json_object_get(job, "slots")),
-                           registered = (unsigned long long)json_integer_value(
-                                   json_object_get(job, "slots_registered"));
+        unsigned long long slots = ctl_number_of(job, "slots"),
+                           registered = ctl_number_of(job, "slots_registered");
         const char *map = json_string_value(json_object_get(job, "map"));
 
         if (!json_is_true(json_object_get(job, "pins")) &&

@@ -24,16 +24,6 @@ enum {
         IDS_SHOWN = 6,          /* jobs that one shares with */
 };
 
-static const char *text_of(const json_t *object, const char *name) {
-        const char *text = json_string_value(json_object_get(object, name));
-
-        return text ? text : "-";
-}
-
-static uint64_t number_of(const json_t *object, const char *name) {
-        return (uint64_t)json_integer_value(json_object_get(object, name));
-}
-
 static double real_of(const json_t *object, const char *name) {
         return json_number_value(json_object_get(object, name));
 }
@@ -43,7 +33,7 @@ static void add_count(struct table *table, const json_t *object, const char *nam
         char text[NUMBER_TEXT_MAX];
 
         if (json_is_integer(json_object_get(object, name)))
-                table_add(table, "%s", number_format_count(text, number_of(object, name)));
+                table_add(table, "%s", number_format_count(text, ctl_number_of(object, name)));
         else
                 table_add(table, "-");
 }
@@ -61,7 +51,7 @@ static void add_rate(struct table *table, const json_t *job) {
 static void add_bytes(struct table *table, const json_t *object, const char *name) {
         char text[NUMBER_TEXT_MAX];
 
-        table_add(table, "%s", number_format_bytes(text, number_of(object, name)));
+        table_add(table, "%s", number_format_bytes(text, ctl_number_of(object, name)));
 }
 
 static void add_seconds(struct table *table, double seconds) {
@@ -75,20 +65,20 @@ static void print_daemon(const json_t *status) {
         const json_t *cpu = json_object_get(status, "cpu_seconds");
 
         table_print_text(2, "pinfeedd %s, pid %llu, up %s, cpus %llu, CPU time: daemon %s, workers %s",
-                         text_of(status, "version"), (unsigned long long)number_of(status, "pid"),
+                         ctl_text_of(status, "version"), (unsigned long long)ctl_number_of(status, "pid"),
                          table_seconds(up, real_of(status, "uptime_seconds")),
-                         (unsigned long long)number_of(status, "cpus"),
+                         (unsigned long long)ctl_number_of(status, "cpus"),
                          table_seconds(daemon, real_of(cpu, "daemon")),
                          table_seconds(workers, real_of(cpu, "workers")));
-        table_print_text(2, "configuration %s, runtime directory %s", text_of(status, "config"),
-                         text_of(status, "runtime_dir"));
+        table_print_text(2, "configuration %s, runtime directory %s", ctl_text_of(status, "config"),
+                         ctl_text_of(status, "runtime_dir"));
 }
 
 static void print_trouble(const json_t *pipeline, const char *member, const char *noun) {
-        uint64_t n = number_of(pipeline, member);
+        uint64_t n = ctl_number_of(pipeline, member);
 
         if (n > 0)
-                table_print_text(2, "pipeline %s: %llu %s%s so far", text_of(pipeline, "name"),
+                table_print_text(2, "pipeline %s: %llu %s%s so far", ctl_text_of(pipeline, "name"),
                                  (unsigned long long)n, noun, n == 1 ? "" : "s");
 }
 
@@ -98,11 +88,11 @@ static void print_samples(const json_t *pipeline, const char *member, const char
         size_t n = json_array_size(list);
 
         for (size_t i = 0; i < n && i < SAMPLES_SHOWN; i++) {
-                const char *file = text_of((sample = json_array_get(list, i)), "file");
+                const char *file = ctl_text_of((sample = json_array_get(list, i)), "file");
 
                 table_print_text(4, "  %s: sample %llu%s%s%s: %s", what,
-                                 (unsigned long long)number_of(sample, "sample"), *file ? " (" : "", file,
-                                 *file ? ")" : "", text_of(sample, "text"));
+                                 (unsigned long long)ctl_number_of(sample, "sample"), *file ? " (" : "", file,
+                                 *file ? ")" : "", ctl_text_of(sample, "text"));
         }
         if (n > SAMPLES_SHOWN)
                 printf("  and more; `pinfeedctl status --json` lists %zu\n", n);
@@ -113,7 +103,7 @@ static void print_pipeline_troubles(const json_t *pipelines) {
         json_t *p;
 
         json_array_foreach(pipelines, index, p) {
-                uint64_t alive = number_of(p, "workers_alive");
+                uint64_t alive = ctl_number_of(p, "workers_alive");
                 char text[FAULT_TEXT_MAX + 1];
                 const char *error = json_string_value(json_object_get(p, "last_error"));
 
@@ -123,26 +113,26 @@ static void print_pipeline_troubles(const json_t *pipelines) {
                         fault_sanitize(text, sizeof(text), error, strlen(error));
                         table_print_text(2, "%s", text); /* which names the pipeline */
                 }
-                if (alive > 0 && alive < number_of(p, "workers"))
-                        table_print_text(2, "pipeline %s: %llu of %llu workers are there", text_of(p, "name"),
-                                         (unsigned long long)alive,
-                                         (unsigned long long)number_of(p, "workers"));
+                if (alive > 0 && alive < ctl_number_of(p, "workers"))
+                        table_print_text(2, "pipeline %s: %llu of %llu workers are there",
+                                         ctl_text_of(p, "name"), (unsigned long long)alive,
+                                         (unsigned long long)ctl_number_of(p, "workers"));
                 if (json_is_object(json_object_get(p, "verifying")))
                         table_print_text(
                                 2, "pipeline %s: is being verified, %llu of %llu samples so far",
-                                text_of(p, "name"),
-                                (unsigned long long)number_of(json_object_get(p, "verifying"), "samples"),
-                                (unsigned long long)number_of(json_object_get(p, "verifying"), "total"));
+                                ctl_text_of(p, "name"),
+                                (unsigned long long)ctl_number_of(json_object_get(p, "verifying"), "samples"),
+                                (unsigned long long)ctl_number_of(json_object_get(p, "verifying"), "total"));
                 print_trouble(p, "worker_deaths", "worker death");
                 print_trouble(p, "bad_samples", "bad sample");
                 print_samples(p, "bad", "bad");
                 print_samples(p, "condemned", "condemned");
-                if (number_of(p, "slots_quarantined") > 0)
+                if (ctl_number_of(p, "slots_quarantined") > 0)
                         table_print_text(2,
                                          "pipeline %s: %llu slots wait for killed workers that do not end: "
                                          "storage hangs?",
-                                         text_of(p, "name"),
-                                         (unsigned long long)number_of(p, "slots_quarantined"));
+                                         ctl_text_of(p, "name"),
+                                         (unsigned long long)ctl_number_of(p, "slots_quarantined"));
         }
 }
 
@@ -167,7 +157,7 @@ static void print_sentences(const json_t *pipelines) {
                 if (!text)
                         continue;
                 fault_sanitize(clean, sizeof(clean), text, strlen(text));
-                table_print_text(indent_of(text_of(p, "name")), "%s: %s", text_of(p, "name"), clean);
+                table_print_text(indent_of(ctl_text_of(p, "name")), "%s: %s", ctl_text_of(p, "name"), clean);
                 any = true;
         }
         if (any)
@@ -175,10 +165,10 @@ static void print_sentences(const json_t *pipelines) {
 }
 
 static void add_shared(struct table *table, const json_t *object) {
-        uint64_t prepared = number_of(object, "rows_prepared");
+        uint64_t prepared = ctl_number_of(object, "rows_prepared");
 
         if (prepared)
-                table_add(table, "%.2fx", (double)number_of(object, "rows_delivered") / (double)prepared);
+                table_add(table, "%.2fx", (double)ctl_number_of(object, "rows_delivered") / (double)prepared);
         else
                 table_add(table, "-");
 }
@@ -195,22 +185,22 @@ static void print_streams(const json_t *pipelines) {
                 json_array_foreach(json_object_get(p, "streams"), place, s) {
                         const char *large = json_string_value(json_object_get(s, "seed"));
 
-                        if (number_of(s, "jobs") == 0)
+                        if (ctl_number_of(s, "jobs") == 0)
                                 continue;
-                        table_add(&table, "%s", text_of(p, "name"));
+                        table_add(&table, "%s", ctl_text_of(p, "name"));
                         if (large)
                                 table_add(&table, "%s", large);
                         else
-                                table_add(&table, "%llu", (unsigned long long)number_of(s, "seed"));
+                                table_add(&table, "%llu", (unsigned long long)ctl_number_of(s, "seed"));
                         add_count(&table, s, "jobs");
                         add_count(&table, s, "rows_prepared");
                         add_count(&table, s, "rows_delivered");
                         add_count(&table, s, "rows_refilled");
                         add_shared(&table, s);
-                        if (number_of(s, "catch_ups") > 0)
+                        if (ctl_number_of(s, "catch_ups") > 0)
                                 table_add(&table, "%llu/%llu",
-                                          (unsigned long long)number_of(s, "catch_ups_met"),
-                                          (unsigned long long)number_of(s, "catch_ups"));
+                                          (unsigned long long)ctl_number_of(s, "catch_ups_met"),
+                                          (unsigned long long)ctl_number_of(s, "catch_ups"));
                         else
                                 table_add(&table, "-");
                 }
@@ -231,15 +221,15 @@ static void print_pipelines(const json_t *status) {
         table_init(&table, "L pipeline|l state|r samples|r batch|r row|r ring|l backing|r busy|r "
                            "prepared|r delivered|r shared");
         json_array_foreach(pipelines, index, p) {
-                table_add(&table, "%s", text_of(p, "name"));
-                table_add(&table, "%s", text_of(p, "state"));
+                table_add(&table, "%s", ctl_text_of(p, "name"));
+                table_add(&table, "%s", ctl_text_of(p, "state"));
                 add_count(&table, p, "samples");
                 add_count(&table, p, "batch_size");
                 add_bytes(&table, p, "row_bytes");
                 add_bytes(&table, p, "reserved_bytes");
-                table_add(&table, "%s", text_of(p, "backing"));
-                table_add(&table, "%llu/%llu", (unsigned long long)number_of(p, "workers_busy"),
-                          (unsigned long long)number_of(p, "workers"));
+                table_add(&table, "%s", ctl_text_of(p, "backing"));
+                table_add(&table, "%llu/%llu", (unsigned long long)ctl_number_of(p, "workers_busy"),
+                          (unsigned long long)ctl_number_of(p, "workers"));
                 add_count(&table, p, "rows_prepared");
                 add_count(&table, p, "rows_delivered");
                 add_shared(&table, p);
@@ -256,7 +246,8 @@ static uint64_t samples_of(const json_t *status, const char *pipeline) {
         json_t *p;
 
         json_array_foreach(json_object_get(status, "pipelines"), index,
-                           p) if (strcmp(text_of(p, "name"), pipeline) == 0) return number_of(p, "samples");
+                           p) if (strcmp(ctl_text_of(p, "name"), pipeline) ==
+                                  0) return ctl_number_of(p, "samples");
         return 0;
 }
 
@@ -284,7 +275,7 @@ static bool has_ranks(const json_t *jobs) {
         json_t *j;
 
         json_array_foreach(jobs, index, j) {
-                if (number_of(j, "world_size") > 1)
+                if (ctl_number_of(j, "world_size") > 1)
                         return true;
         }
         return false;
@@ -293,7 +284,7 @@ static bool has_ranks(const json_t *jobs) {
 static const char *job_state(const json_t *job) {
         if (json_is_true(json_object_get(job, "parked")))
                 return "parked";
-        return json_is_true(json_object_get(job, "waiting")) ? "waiting" : text_of(job, "state");
+        return json_is_true(json_object_get(job, "waiting")) ? "waiting" : ctl_text_of(job, "state");
 }
 
 /* Where they are. Ranks have a column where there are any: the table is wide enough. */
@@ -308,16 +299,16 @@ static void print_places(const json_t *status) {
                 ranks ? "r job|L name|r pid|L pipeline|r rank|r batch|r epoch|l of the epoch|r rows/s|l state"
                       : "r job|L name|r pid|L pipeline|r batch|r epoch|l of the epoch|r rows/s|l state");
         json_array_foreach(json_object_get(status, "jobs"), index, j) {
-                table_add(&table, "%llu", (unsigned long long)number_of(j, "id"));
-                table_add(&table, "%s", text_of(j, "name"));
-                table_add(&table, "%llu", (unsigned long long)number_of(j, "pid"));
-                table_add(&table, "%s", text_of(j, "pipeline"));
+                table_add(&table, "%llu", (unsigned long long)ctl_number_of(j, "id"));
+                table_add(&table, "%s", ctl_text_of(j, "name"));
+                table_add(&table, "%llu", (unsigned long long)ctl_number_of(j, "pid"));
+                table_add(&table, "%s", ctl_text_of(j, "pipeline"));
                 if (ranks)
-                        table_add(&table, "%llu/%llu", (unsigned long long)number_of(j, "rank"),
-                                  (unsigned long long)number_of(j, "world_size"));
-                table_add(&table, "%llu", (unsigned long long)number_of(j, "batch_size"));
-                table_add(&table, "%llu", (unsigned long long)number_of(j, "epoch"));
-                add_progress(&table, number_of(j, "row"), samples_of(status, text_of(j, "pipeline")));
+                        table_add(&table, "%llu/%llu", (unsigned long long)ctl_number_of(j, "rank"),
+                                  (unsigned long long)ctl_number_of(j, "world_size"));
+                table_add(&table, "%llu", (unsigned long long)ctl_number_of(j, "batch_size"));
+                table_add(&table, "%llu", (unsigned long long)ctl_number_of(j, "epoch"));
+                add_progress(&table, ctl_number_of(j, "row"), samples_of(status, ctl_text_of(j, "pipeline")));
                 add_rate(&table, j);
                 table_add(&table, "%s", job_state(j));
         }
@@ -377,9 +368,9 @@ static void print_holdings(const json_t *status) {
         json_array_foreach(json_object_get(status, "jobs"), index, j) {
                 const char *map = ctl_map(j, text, sizeof(text));
 
-                table_add(&table, "%llu", (unsigned long long)number_of(j, "id"));
-                table_add(&table, "%llu/%llu", (unsigned long long)number_of(j, "held"),
-                          (unsigned long long)number_of(j, "max_held"));
+                table_add(&table, "%llu", (unsigned long long)ctl_number_of(j, "id"));
+                table_add(&table, "%llu/%llu", (unsigned long long)ctl_number_of(j, "held"),
+                          (unsigned long long)ctl_number_of(j, "max_held"));
                 if (json_is_number(json_object_get(j, "oldest_held_seconds")))
                         add_seconds(&table, real_of(j, "oldest_held_seconds"));
                 else
@@ -402,7 +393,7 @@ static void print_waits(const json_t *status) {
 
         table_init(&table, "r job|r waited for data|r empty-handed|r waited for jobs|r data waited");
         json_array_foreach(json_object_get(status, "jobs"), index, j) {
-                table_add(&table, "%llu", (unsigned long long)number_of(j, "id"));
+                table_add(&table, "%llu", (unsigned long long)ctl_number_of(j, "id"));
                 add_time(&table, j, "waited_for_data_s", "waited_for_data");
                 add_time(&table, j, "empty_handed_s", "empty_handed");
                 add_time(&table, j, "waited_for_jobs_s", "waited_for_jobs");
@@ -420,7 +411,7 @@ static void print_note(const json_t *job, const char *what, const char *text, bo
                 putchar('\n');
         *any = true;
         fault_sanitize(clean, sizeof(clean), text, strlen(text));
-        snprintf(name, sizeof(name), "job %llu", (unsigned long long)number_of(job, "id"));
+        snprintf(name, sizeof(name), "job %llu", (unsigned long long)ctl_number_of(job, "id"));
         table_print_text(indent_of(name), "%s: %s%s%s", name, what ? what : "", what ? ": " : "", clean);
 }
 
@@ -437,7 +428,7 @@ static void print_notes(const json_t *jobs) {
 
                 if (note)
                         print_note(j, NULL, note, &any);
-                if (reason && strcmp(text_of(j, "map"), "pinned") != 0)
+                if (reason && strcmp(ctl_text_of(j, "map"), "pinned") != 0)
                         print_note(j, ctl_map(j, map, sizeof(map)), reason, &any);
         }
 }
@@ -465,10 +456,10 @@ static void print_workers(const json_t *status) {
                 bool working = json_is_integer(json_object_get(w, "sample"));
                 double uptime = real_of(w, "uptime_seconds");
 
-                table_add(&table, "%s/%llu", text_of(w, "pipeline"),
-                          (unsigned long long)number_of(w, "number"));
-                table_add(&table, "%llu", (unsigned long long)number_of(w, "pid"));
-                table_add(&table, "%s", text_of(w, "state"));
+                table_add(&table, "%s/%llu", ctl_text_of(w, "pipeline"),
+                          (unsigned long long)ctl_number_of(w, "number"));
+                table_add(&table, "%llu", (unsigned long long)ctl_number_of(w, "pid"));
+                table_add(&table, "%s", ctl_text_of(w, "state"));
                 add_count(&table, w, "sample");
                 if (working)
                         add_seconds(&table, real_of(w, "sample_seconds"));
@@ -483,9 +474,9 @@ static void print_workers(const json_t *status) {
 }
 
 static const char *slot_mark(const json_t *slot, bool utf8) {
-        const char *state = text_of(slot, "state");
+        const char *state = ctl_text_of(slot, "state");
 
-        if (number_of(slot, "leases") > 0)
+        if (ctl_number_of(slot, "leases") > 0)
                 return utf8 ? "█" : "#";
         if (strcmp(state, "ready") == 0)
                 return utf8 ? "▓" : "+";
@@ -506,7 +497,7 @@ static void add_strip(struct table *table, const json_t *slots, const char *pipe
         if (most > limit - STATUS_STRIP_REST)
                 most = limit - STATUS_STRIP_REST;
         json_array_foreach(slots, index, slot) {
-                if (strcmp(text_of(slot, "pipeline"), pipeline) == 0 && n++ < most)
+                if (strcmp(ctl_text_of(slot, "pipeline"), pipeline) == 0 && n++ < most)
                         strcat(strip, slot_mark(slot, utf8));
         }
         if (n == 0)
@@ -527,7 +518,7 @@ static void print_slots(const json_t *status) {
         table_init(&table, table_is_utf8() ? "L slots of|l █ leased  ▓ ready  ░ filling  · free"
                                            : "L slots of|l # leased  + ready  - filling  . free");
         json_array_foreach(json_object_get(status, "pipelines"), index, p) {
-                add_strip(&table, json_object_get(status, "slots"), text_of(p, "name"));
+                add_strip(&table, json_object_get(status, "slots"), ctl_text_of(p, "name"));
         }
         table_print(&table);
         table_deinit(&table);
@@ -561,21 +552,14 @@ static void print_part(const json_t *status, const char *part) {
 }
 
 int command_status(const struct ctl *ctl, int argc, char **argv) {
-        static const struct option options[] = {
-                {"json", no_argument, NULL, 'j'}, {"help", no_argument, NULL, 'h'}, {0}};
         const char *part = ctl->command->name;
         struct fault fault = {0};
-        bool as_json = false;
+        bool as_json;
         json_t *status;
-        int c;
+        int r;
 
-        while ((c = getopt_long(argc, argv, "h", options, NULL)) >= 0) {
-                if (c == 'h')
-                        return ctl_help(ctl);
-                if (c != 'j')
-                        return ctl_usage(ctl, NULL);
-                as_json = true;
-        }
+        if (!ctl_json_option(ctl, argc, argv, &as_json, &r))
+                return r;
         if (optind < argc)
                 return ctl_usage(ctl, "unexpected \"%s\"", argv[optind]);
 

@@ -15,25 +15,15 @@
 #include <stdlib.h>
 #include <string.h>
 
-static uint64_t number_of(const json_t *object, const char *name) {
-        return (uint64_t)json_integer_value(json_object_get(object, name));
-}
-
-static const char *text_of(const json_t *object, const char *name) {
-        const char *text = json_string_value(json_object_get(object, name));
-
-        return text ? text : "";
-}
-
 static void show_progress(const json_t *line) {
         char done[NUMBER_TEXT_MAX], total[NUMBER_TEXT_MAX];
 
         if (json_is_string(json_object_get(line, "waiting")))
-                ctl_live("the pipeline is %s, %s files", text_of(line, "waiting"),
-                         number_format_count(done, number_of(line, "files")));
+                ctl_live("the pipeline is %s, %s files", ctl_text_of(line, "waiting"),
+                         number_format_count(done, ctl_number_of(line, "files")));
         else
-                ctl_live("%s of %s samples", number_format_count(done, number_of(line, "samples")),
-                         number_format_count(total, number_of(line, "total")));
+                ctl_live("%s of %s samples", number_format_count(done, ctl_number_of(line, "samples")),
+                         number_format_count(total, ctl_number_of(line, "total")));
 }
 
 /* A line that is not the last one. */
@@ -53,11 +43,11 @@ static void print_list(const json_t *list) {
 
         table_init(&table, "r sample|l file|T reason");
         json_array_foreach((json_t *)list, index, sample) {
-                table_add(&table, "%llu", (unsigned long long)number_of(sample, "sample"));
-                table_add(&table, "%s", *text_of(sample, "file") ? text_of(sample, "file") : "-");
+                table_add(&table, "%llu", (unsigned long long)ctl_number_of(sample, "sample"));
+                table_add(&table, "%s", *ctl_text_of(sample, "file") ? ctl_text_of(sample, "file") : "-");
                 table_add(&table, "%s%s",
                           json_is_true(json_object_get(sample, "condemned")) ? "condemned; " : "",
-                          text_of(sample, "text"));
+                          ctl_text_of(sample, "text"));
         }
         table_print(&table);
         table_deinit(&table);
@@ -69,8 +59,8 @@ static const char *plural(uint64_t n) {
 
 /* "10,000 samples, 3 bad, 1 condemned; 2 condemned samples cleared" */
 static void print_summary(const json_t *summary, size_t listed) {
-        uint64_t samples = number_of(summary, "samples"), bad = number_of(summary, "bad"),
-                 condemned = number_of(summary, "condemned"), cleared = number_of(summary, "cleared");
+        uint64_t samples = ctl_number_of(summary, "samples"), bad = ctl_number_of(summary, "bad"),
+                 condemned = ctl_number_of(summary, "condemned"), cleared = ctl_number_of(summary, "cleared");
         char text[NUMBER_TEXT_MAX];
 
         printf("%s sample%s, ", number_format_count(text, samples), plural(samples));
@@ -128,7 +118,7 @@ static int verify(const struct ctl *ctl, const char *pipeline, bool as_json) {
                 print(summary, list, as_json);
         if (error)
                 r = ctl_fail("%s", error);
-        else if (number_of(summary, "bad") > 0)
+        else if (ctl_number_of(summary, "bad") > 0)
                 r = CTL_FAILED;
         json_decref(list);
         json_decref(summary);
@@ -136,18 +126,11 @@ static int verify(const struct ctl *ctl, const char *pipeline, bool as_json) {
 }
 
 int command_verify(const struct ctl *ctl, int argc, char **argv) {
-        static const struct option options[] = {
-                {"json", no_argument, NULL, 'j'}, {"help", no_argument, NULL, 'h'}, {0}};
-        bool as_json = false;
-        int c;
+        bool as_json;
+        int r;
 
-        while ((c = getopt_long(argc, argv, "h", options, NULL)) >= 0) {
-                if (c == 'h')
-                        return ctl_help(ctl);
-                if (c != 'j')
-                        return ctl_usage(ctl, NULL);
-                as_json = true;
-        }
+        if (!ctl_json_option(ctl, argc, argv, &as_json, &r))
+                return r;
         if (optind + 1 != argc)
                 return ctl_usage(ctl, "expected one pipeline");
         return verify(ctl, argv[optind], as_json);
