@@ -33,6 +33,8 @@ enum {
         MESSAGE_FINGERPRINT_MAX = 96,
         MESSAGE_DEFINITION_MAX = 49152, /* of all DEFINEs of a job */
         MESSAGE_DEFINE_MAX = 16384,     /* of one: a text for each makes struct message no larger */
+        MESSAGE_TYPE_MAX = 128,
+        MESSAGE_TRACEBACK_MAX = 16384,
 };
 
 #define MESSAGE_ROWS_MAX    INT32_MAX           /* rows of a batch or slot */
@@ -167,7 +169,9 @@ enum {
         F(U8, signal, 0, 64)                                                                                 \
         F(U8, exit_status, 0, MESSAGE_U8_MAX)                                                                \
         F(TEXT, file, 0, MESSAGE_FILE_MAX)                                                                   \
-        F(TEXT, text, 1, MESSAGE_TEXT_MAX)
+        F(TEXT, text, 1, MESSAGE_TEXT_MAX)                                                                   \
+        F(TEXT, exception, 0, MESSAGE_TYPE_MAX)                                                              \
+        F(TEXT, traceback, 0, MESSAGE_TRACEBACK_MAX)
 
 #define MESSAGE_SEEK_FIELDS(F)                                                                               \
         F(U32, epoch, 0, MESSAGE_U32_MAX)                                                                    \
@@ -188,6 +192,13 @@ enum {
         F(TEXT, reason, 0, MESSAGE_TEXT_MAX)
 
 #define MESSAGE_READ_FIELDS(F) F(U8, flags, 0, 0)
+
+#define MESSAGE_BRING_FIELDS(F) F(U32, pid, 1, INT32_MAX)
+
+#define MESSAGE_ORDER_FIELDS(F)                                                                              \
+        F(U64, seed, 0, MESSAGE_U64_MAX)                                                                     \
+        F(U32, epoch, 0, MESSAGE_U32_MAX)                                                                    \
+        F(U64, entries, 1, MESSAGE_SAMPLES_MAX)
 
 #define MESSAGE_SETUP_FIELDS(F)                                                                              \
         F(U32, worker, 0, MESSAGE_U32_MAX)                                                                   \
@@ -220,7 +231,9 @@ enum {
         F(U32, slot, 0, MESSAGE_SLOTS_MAX - 1)                                                               \
         F(U32, first, 0, MESSAGE_ROWS_MAX)                                                                   \
         F(TEXT, file, 0, MESSAGE_FILE_MAX)                                                                   \
-        F(TEXT, text, 1, MESSAGE_TEXT_MAX)
+        F(TEXT, text, 1, MESSAGE_TEXT_MAX)                                                                   \
+        F(TEXT, exception, 0, MESSAGE_TYPE_MAX)                                                              \
+        F(TEXT, traceback, 0, MESSAGE_TRACEBACK_MAX)
 
 #define MESSAGE_CONDEMNED_FIELDS(F) F(U64S, sample, 1, MESSAGE_CONDEMNED_MAX)
 
@@ -234,6 +247,23 @@ enum {
         F(U32, slot, 0, MESSAGE_SLOTS_MAX - 1)                                                               \
         F(U32, first, 0, MESSAGE_ROWS_MAX)                                                                   \
         F(U32, rows, 1, MESSAGE_ROWS_MAX)
+
+#define MESSAGE_FORK_FIELDS(F)                                                                               \
+        F(U64, daemon, 1, MESSAGE_U64_MAX)                                                                   \
+        F(U32, worker, 0, MESSAGE_U32_MAX)                                                                   \
+        F(U8, nice, 0, 19)
+
+#define MESSAGE_FORKED_FIELDS(F)                                                                             \
+        F(U64, daemon, 1, MESSAGE_U64_MAX)                                                                   \
+        F(U32, worker, 0, MESSAGE_U32_MAX)                                                                   \
+        F(U16, error, 0, 4095)                                                                               \
+        F(U32, pid, 0, INT32_MAX)
+
+#define MESSAGE_EXITED_FIELDS(F)                                                                             \
+        F(U64, daemon, 1, MESSAGE_U64_MAX)                                                                   \
+        F(U32, worker, 0, MESSAGE_U32_MAX)                                                                   \
+        F(U8, signal, 0, 64)                                                                                 \
+        F(U8, exit_status, 0, MESSAGE_U8_MAX)
 
 /* M(number, NAME, name, senders, least descriptors, most descriptors). Numbers are never reused. */
 #define MESSAGE_TABLE(M)                                                                                     \
@@ -250,6 +280,8 @@ enum {
         M(11, DEFINE, define, MESSAGE_BY_JOB, 0, 0)                                                          \
         M(12, MAPPED, mapped, MESSAGE_BY_JOB, 0, 0)                                                          \
         M(13, READ, read, MESSAGE_BY_JOB, 0, 0)                                                              \
+        M(14, BRING, bring, MESSAGE_BY_JOB, 1, 1)                                                            \
+        M(15, ORDER, order, MESSAGE_BY_JOB | MESSAGE_BY_DAEMON_TO_WORKER, 1, 1)                              \
         M(32, SETUP, setup, MESSAGE_BY_DAEMON_TO_WORKER, 2, 2)                                               \
         M(33, SCAN, scan, MESSAGE_BY_DAEMON_TO_WORKER, 0, 0)                                                 \
         M(34, SCANNING, scanning, MESSAGE_BY_WORKER, 0, 0)                                                   \
@@ -259,4 +291,7 @@ enum {
         M(38, BROKEN, broken, MESSAGE_BY_WORKER, 0, 0)                                                       \
         M(39, CONDEMNED, condemned, MESSAGE_BY_DAEMON_TO_WORKER, 0, 0)                                       \
         M(40, REPLACED, replaced, MESSAGE_BY_WORKER, 0, 0)                                                   \
-        M(41, RETURNED, returned, MESSAGE_BY_WORKER, 0, 0)
+        M(41, RETURNED, returned, MESSAGE_BY_WORKER, 0, 0)                                                   \
+        M(48, FORK, fork, MESSAGE_BY_DAEMON_TO_ZYGOTE, 2, 2)                                                 \
+        M(49, FORKED, forked, MESSAGE_BY_ZYGOTE, 0, 1)                                                       \
+        M(50, EXITED, exited, MESSAGE_BY_ZYGOTE, 0, 0)

@@ -24,6 +24,8 @@ enum message_sender {
         MESSAGE_BY_DAEMON_TO_JOB = 2,
         MESSAGE_BY_WORKER = 4,
         MESSAGE_BY_DAEMON_TO_WORKER = 8,
+        MESSAGE_BY_ZYGOTE = 16,
+        MESSAGE_BY_DAEMON_TO_ZYGOTE = 32,
 };
 
 enum message_type {

@@ -11,17 +11,19 @@
 
 #include "proto/recipe.h"
 
-#define SAMPLES_MAX 281474976710656.0 /* 2^48: what the counter of proto/random.h holds */
-#define EDGE_MAX    RECIPE_IMAGE_EDGE_MAX
-#define DELAY_MAX   60e6   /* us; the minute after which a sample counts as hung */
-#define SLOW_MAX    3600e6 /* us; the slow mode is there to exceed that minute */
-#define DEATHS_MAX  1e6
-#define PATH_BYTES  4095 /* PATH_MAX without its terminator */
-#define RATIO_LEAST 0.01
-#define RATIO_MOST  100
-#define SCALE_MOST  10    /* over 1 is useless but valid in torchvision: such draws are rejected */
-#define STD_LEAST   1e-12 /* zero would divide by zero */
-#define COLOUR_MOST 1e6
+#define SAMPLES_MAX    281474976710656.0 /* 2^48: what the counter of proto/random.h holds */
+#define EDGE_MAX       RECIPE_IMAGE_EDGE_MAX
+#define DELAY_MAX      60e6   /* us; the minute after which a sample counts as hung */
+#define SLOW_MAX       3600e6 /* us; the slow mode is there to exceed that minute */
+#define DEATHS_MAX     1e6
+#define PATH_BYTES     4095 /* PATH_MAX without its terminator */
+#define FIELDS_BYTES   4096 /* 16 fields of the longest name and six dimensions fit */
+#define IDENTITY_BYTES 256
+#define RATIO_LEAST    0.01
+#define RATIO_MOST     100
+#define SCALE_MOST     10    /* over 1 is useless but valid in torchvision: such draws are rejected */
+#define STD_LEAST      1e-12 /* zero would divide by zero */
+#define COLOUR_MOST    1e6
 
 #define SOURCE(member)    .offset = offsetof(struct recipe_source, member)
 #define TRANSFORM(member) .offset = offsetof(struct recipe_transform, member)
@@ -74,9 +76,28 @@ static const struct key imagefolder_keys[] = {
         {0},
 };
 
+static const struct key python_keys[] = {
+        {"dataset", KEY_TEXT, SOURCE(dataset), RANGE(3, PATH_BYTES), .fallback = "null",
+         .help = "what gives the dataset: package.module:factory"},
+        {"samples", KEY_U64, SOURCE(samples), RANGE(0, SAMPLES_MAX), .fallback = "0",
+         .help = "rows of an epoch; 0: what len() says of the dataset"},
+        {"fields", KEY_TEXT, SOURCE(fields), RANGE(1, FIELDS_BYTES),
+         .help = "of a row: NAME=DTYPE[DIMENSIONS], with blanks between"},
+        {"brought", KEY_BOOL, SOURCE(brought), .fallback = "false",
+         .help = "workers are forked by the job that defines the pipeline, as pinfeed.DataLoader does"},
+        {"identity", KEY_TEXT, SOURCE(identity), RANGE(1, IDENTITY_BYTES), .fallback = "null",
+         .help = "names what the rows come from; another one makes another pipeline, and saved states stale"},
+        {"given_order", KEY_BOOL, SOURCE(given_order), .fallback = "false",
+         .help = "the order of each epoch comes from the job, as with a sampler of PyTorch's"},
+        {"deterministic", KEY_BOOL, SOURCE(deterministic), .fallback = "true",
+         .help = "false: a sample was seen to differ when it was made twice"},
+        {0},
+};
+
 const struct recipe_kind recipe_sources[] = {
         [RECIPE_SYNTHETIC] = {"synthetic", synthetic_keys, "made-up samples, to measure and to test"},
         [RECIPE_IMAGEFOLDER] = {"imagefolder", imagefolder_keys, "images in a directory for each class"},
+        [RECIPE_PYTHON] = {"python", python_keys, "a dataset of the user's own, in Python"},
         {0},
 };
 

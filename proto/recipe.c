@@ -98,11 +98,29 @@ static int check_transforms(const struct recipe *recipe, int *place, struct faul
         return r;
 }
 
+static int check_python(const struct recipe *recipe, int *place, struct fault *fault) {
+        const struct recipe_source *source = &recipe->source;
+        struct schema schema = {};
+
+        if (source->brought == (source->dataset != NULL))
+                return fault_set(fault, -EINVAL,
+                                 "expected a dataset, as package.module:factory, or `brought: true`, %s",
+                                 source->brought ? "got both" : "got neither");
+        if (source->dataset && !strchr(source->dataset, ':'))
+                return fault_set(fault, -EINVAL, "dataset: expected package.module:factory, got no colon");
+        if (recipe->n_transforms == 0)
+                return recipe_parse_fields(&schema, source->fields, fault);
+        *place = 0;
+        return fault_set(fault, -EINVAL, "expected no transforms, the dataset applies its own");
+}
+
 int recipe_check(const struct recipe *recipe, int *place, struct fault *fault) {
         uint32_t size[2];
         int last, r;
 
         *place = PLACE_SOURCE;
+        if (recipe->source.type == RECIPE_PYTHON)
+                return check_python(recipe, place, fault);
         if (recipe->source.type == RECIPE_SYNTHETIC) {
                 if (recipe->source.die_times > 0 && !recipe->source.die_counter)
                         return fault_set(fault, -EINVAL, "expected die_counter where die_times is set");
@@ -174,6 +192,8 @@ void recipe_schema(const struct recipe *recipe, struct schema *schema) {
         memset(schema, 0, sizeof(*schema));
         if (recipe->source.type == RECIPE_SYNTHETIC)
                 synthetic_schema(&recipe->source, schema);
+        else if (recipe->source.type == RECIPE_PYTHON)
+                (void)recipe_parse_fields(schema, recipe->source.fields, NULL); /* it was accepted */
         else
                 image_schema(recipe, schema);
 }

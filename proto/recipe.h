@@ -20,6 +20,7 @@ enum {
 enum recipe_source_type {
         RECIPE_SYNTHETIC,
         RECIPE_IMAGEFOLDER,
+        RECIPE_PYTHON,
 };
 
 /* What a synthetic source makes. RNG, SLOW and DIE exist in test builds only (recipe-modes-test.c). */
@@ -49,6 +50,13 @@ struct recipe_source {
         int die_how;        /* enum recipe_die_how */
         uint64_t die_times; /* only the first so many worker processes that meet such a sample; 0: all */
         char *die_counter;  /* a file that gets a byte from each process that does; needed to count them */
+        /* python: a user's own dataset, read by workers that are Python themselves */
+        bool brought;     /* the job that defines the pipeline forks its workers (BRING); no `dataset` */
+        char *dataset;    /* "package.module:factory", what gives the dataset; NULL: `brought` */
+        char *fields;     /* of a row, see recipe_parse_fields */
+        char *identity;   /* of what the rows come from, beyond the keys here; NULL: nothing is known */
+        bool given_order; /* the order of each epoch comes from the job (ORDER); not from seed and shuffle */
+        bool deterministic; /* false: the dataset was seen to give another sample the second time */
 };
 
 /* What befalls a worker at such a sample. */
@@ -135,6 +143,10 @@ enum schema_dtype recipe_output_dtype(const struct recipe_output *output);
  * mode are fine: they do nothing. 0 or -EINVAL (the text does not name the place); *place is the transform at
  * fault, or -1 for the source, -2 for the output. */
 int recipe_check(const struct recipe *recipe, int *place, struct fault *fault);
+
+/* Adds the fields that a text names, such as "image=float32[3,224,224] label=int64[]":
+ * NAME=DTYPE[DIMENSIONS], with blanks between. 0, or -EINVAL with what is wrong at which field. */
+int recipe_parse_fields(struct schema *schema, const char *text, struct fault *fault);
 
 /* The fields of a row, not yet laid out. For a recipe that recipe_check accepts. */
 void recipe_schema(const struct recipe *recipe, struct schema *schema);

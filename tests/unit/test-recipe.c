@@ -49,6 +49,7 @@ START_TEST(test_tables) {
 
         ck_assert_str_eq(recipe_sources[RECIPE_SYNTHETIC].name, "synthetic");
         ck_assert_str_eq(recipe_sources[RECIPE_IMAGEFOLDER].name, "imagefolder");
+        ck_assert_str_eq(recipe_sources[RECIPE_PYTHON].name, "python");
         for (int i = 0; recipe_sources[i].name; i++)
                 check_table(recipe_sources[i].keys);
         for (int i = 0; recipe_transforms[i].name; i++) {
@@ -84,6 +85,8 @@ END_TEST
 #define SYNTHETIC(keys)                                                                                      \
         "{\"source\": {\"type\": \"synthetic\", \"samples\": 10" keys "}, \"transforms\": [], \"output\": "  \
         "{}}"
+
+#define PYTHON(keys) "{\"source\": {\"type\": \"python\", " keys "}, \"transforms\": [], \"output\": {}}"
 
 #define RESIZE    "{\"resize\": {\"size\": 256}}"
 #define CROP      "{\"center_crop\": {\"size\": 224}}"
@@ -209,6 +212,25 @@ static bool is_zero(const struct recipe *recipe) {
         return memcmp(recipe, &zero, sizeof(zero)) == 0;
 }
 
+START_TEST(test_schema_python) {
+        struct recipe recipe;
+        struct schema schema;
+
+        must_read(&recipe,
+                  PYTHON("\"brought\": true, \"fields\": \" image=float32[3,224,1] label=int64[] \""));
+        recipe_schema(&recipe, &schema);
+        ck_assert_uint_eq(schema.n_fields, 2);
+        ck_assert_str_eq(schema.fields[0].name, "image");
+        ck_assert_int_eq(schema.fields[0].dtype, SCHEMA_FLOAT32);
+        ck_assert_uint_eq(schema.fields[0].n_dims, 3);
+        ck_assert_uint_eq(schema.fields[0].shape[1], 224);
+        ck_assert_str_eq(schema.fields[1].name, "label");
+        ck_assert_int_eq(schema.fields[1].dtype, SCHEMA_INT64);
+        ck_assert_uint_eq(schema.fields[1].n_dims, 0);
+        recipe_deinit(&recipe);
+}
+END_TEST
+
 START_TEST(test_recipe_refused) {
         static const struct {
                 const char *json, *text;
@@ -233,6 +255,22 @@ START_TEST(test_recipe_refused) {
                 {SYNTHETIC(", \"die_how\": \"sleep\""),
                  "source: die_how: expected one of raise, raise_ugly, read_error, exit, abort, segv, bus, "
                  "kill9, hang, oom, got \"sleep\""},
+                {PYTHON("\"fields\": \"x=int64[]\""),
+                 "source: expected a dataset, as package.module:factory, or `brought: true`, got neither"},
+                {PYTHON("\"fields\": \"x=int64[]\", \"dataset\": \"a:b\", \"brought\": true"),
+                 "source: expected a dataset, as package.module:factory, or `brought: true`, got both"},
+                {PYTHON("\"fields\": \"x=int64[]\", \"dataset\": \"a.b\""),
+                 "source: dataset: expected package.module:factory, got no colon"},
+                {PYTHON("\"fields\": \"  \", \"brought\": true"),
+                 "source: fields: expected NAME=DTYPE[DIMENSIONS], got nothing"},
+                {PYTHON("\"fields\": \"x=int64\", \"brought\": true"),
+                 "source: fields: expected NAME=DTYPE[DIMENSIONS], got \"x=int64\""},
+                {PYTHON("\"fields\": \"x=int63[]\", \"brought\": true"),
+                 "source: fields: x: no dtype is called \"int63\""},
+                {PYTHON("\"fields\": \"x=int64[3,]\", \"brought\": true"),
+                 "source: fields: x: expected a number, got \"\""},
+                {PYTHON("\"fields\": \"x=int64[1,1,1,1,1,1,1]\", \"brought\": true"),
+                 "source: fields: x: expected at most 6 dimensions"},
                 {IMAGES("", ""), "source: expected images of one size at the end, got whatever the files "
                                  "have: add center_crop"},
                 {IMAGES(FLIP, ""), "source: expected images of one size at the end, got whatever the files "
@@ -399,6 +437,7 @@ int main(void) {
         tcase_add_test(tests, test_recipe_text);
         tcase_add_test(tests, test_schema_synthetic);
         tcase_add_test(tests, test_schema_images);
+        tcase_add_test(tests, test_schema_python);
         tcase_add_test(tests, test_recipe_refused);
         tcase_add_test(tests, test_recipe_accepted);
         tcase_add_test(tests, test_recipe_mutated);
