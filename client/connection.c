@@ -6,9 +6,10 @@
  *   connect -> whose socket is it? -> HELLO, ATTACH -> HELLO, PROGRESS ..., ATTACHED with the ring's
  * descriptor or at any point REFUSED or FAILED
  *
- * HELLO, what the job defines (DEFINE) and ATTACH go out at once, without waiting for the daemon's HELLO, so
- * that attaching costs one round trip. A daemon that refuses early may have closed before it read them: an
- * error of sending is therefore not the last word, what the daemon said before it closed is.
+ * HELLO, what the job defines (DEFINE) and brings (brought.c), and ATTACH go out at once, without waiting for
+ * the daemon's HELLO, so that attaching costs one round trip. A daemon that refuses early may have closed
+ * before it read them: an error of sending is therefore not the last word, what the daemon said before it
+ * closed is.
  *
  * The other side of the socket is checked by the kernel's word (SO_PEERCRED) before anything is sent or
  * believed: in a directory such as /tmp somebody else's process may listen where we expect our own daemon.
@@ -31,6 +32,7 @@
 #include <poll.h>
 #include <stdarg.h>
 #include <stdio.h>
+#include <stdlib.h>
 #include <string.h>
 #include <unistd.h>
 
@@ -84,10 +86,21 @@ static void connection_add(char *details, size_t size, const char *sentence, con
                 snprintf(details + used, size - used, ", %s", phrase);
 }
 
+/* For pinfeed_failure. Without memory for it the sentence alone has to do. */
+static void connection_keep_failed(struct pinfeed_job *job, const struct message_failed *failed) {
+        if (!failed->sample_given && !failed->exception[0])
+                return;
+        free(job->failed);
+        job->failed = malloc(sizeof(*job->failed));
+        if (job->failed)
+                *job->failed = *failed;
+}
+
 int connection_failed(struct pinfeed_job *job, const struct message_failed *failed) {
         char details[MESSAGE_FILE_MAX + 160] = "";
-        int error = failed->error == ETIMEDOUT ? -ETIMEDOUT : -EIO;
+        int error = failed->error == ETIMEDOUT && !failed->sample_given ? -ETIMEDOUT : -EIO;
 
+        connection_keep_failed(job, failed);
         if (failed->sample_given)
                 connection_add(details, sizeof(details), failed->text, "sample %llu",
                                (unsigned long long)failed->sample);
@@ -154,13 +167,16 @@ static int connection_open_socket(struct pinfeed_job *job) {
         return fault_set(&job->fault, r, "connecting to %s failed: %s", path, strerror(-r));
 }
 
-static int connection_send(struct pinfeed_job *job) {
-        int r = message_send(job->current->socket, &job->message, NULL, 0);
-
+/* What became of sending. Of a daemon that is gone the receiving end has the words. */
+static int connection_sent(struct pinfeed_job *job, int r) {
         if (r < 0 && r != -EPIPE && r != -ECONNRESET)
                 return fault_set(&job->fault, r, "sending to pinfeedd (pid %d) failed: %s",
                                  (int)job->daemon_pid, strerror(-r));
         return 0;
+}
+
+static int connection_send(struct pinfeed_job *job) {
+        return connection_sent(job, message_send(job->current->socket, &job->message, NULL, 0));
 }
 
 /* As much of `text` as one DEFINE holds, ending with a whole character. */
@@ -205,6 +221,10 @@ int connection_open(struct pinfeed_job *job) {
         r = connection_send(job);
         if (r == 0 && job->definition)
                 r = connection_define(job);
+        if (r < 0)
+                return r;
+        brought_begin_anew(&job->brought);
+        r = connection_sent(job, brought_tell(job));
         if (r < 0)
                 return r;
         job->message.type = MESSAGE_ATTACH;

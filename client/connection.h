@@ -17,7 +17,7 @@ uint64_t connection_deadline(uint32_t timeout_ms);
  * negative errno. Goes on after EINTR. A negative socket is none: time passes. */
 int connection_wait(int socket, short events, uint64_t deadline_ns);
 
-/* One attempt: connects, which makes job->current, and sends HELLO and ATTACH. Does not wait. 0 or a negative
+/* One attempt: connects, which makes job->current, and sends HELLO to ATTACH. Does not wait. 0 or a negative
  * errno with its text in job->fault: -ENOENT nobody listens, -EPERM somebody else does, -EAGAIN the daemon's
  * backlog is full. */
 int connection_open(struct pinfeed_job *job);
@@ -31,5 +31,6 @@ int connection_talk(struct pinfeed_job *job, int *ring);
  * the daemon is gone, -EPROTO when the message is broken. `fds` has room for SEQPACKET_FDS_MAX. */
 int connection_receive(struct pinfeed_job *job, int fds[], size_t *n_fds);
 
-/* Puts a FAILED message into words. Returns -EIO. */
+/* Puts a FAILED message into words, and keeps what it says of a sample (job->failed). Returns -EIO, or
+ * -ETIMEDOUT for ranks that did not come. */
 int connection_failed(struct pinfeed_job *job, const struct message_failed *failed);

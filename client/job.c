@@ -25,6 +25,7 @@
 #include "client/transfer.h"
 
 #include <errno.h>
+#include <stddef.h>
 #include <string.h>
 
 /* Whether calls on the job mean anything. The text of an earlier failure stays; it is still the reason. */
@@ -215,6 +216,31 @@ int pinfeed_job_failed(const struct pinfeed_job *job) {
         return job ? job->error : -EINVAL;
 }
 
+/* The caller's struct may be of an older or newer header: it gets what it has room for. What went wrong last
+ * is what ended the job if it has the same words. */
+int pinfeed_failure(const struct pinfeed_job *job, struct pinfeed_failure *failure) {
+        const struct message_failed *failed = job ? job->failed : NULL;
+        struct pinfeed_failure known;
+        size_t size = failure->size;
+
+        if (!job || size < offsetof(struct pinfeed_failure, sample))
+                return -EINVAL;
+        if (!failed || strcmp(job->fault.text, job->reason.text) != 0)
+                return -ENOENT;
+        known = (struct pinfeed_failure){.size = size,
+                                         .sample_given = failed->sample_given,
+                                         .sample = failed->sample,
+                                         .worker = failed->worker,
+                                         .pid = failed->pid,
+                                         .signal = failed->signal,
+                                         .exit_status = failed->exit_status,
+                                         .file = failed->file,
+                                         .exception = failed->exception,
+                                         .traceback = failed->traceback};
+        memcpy(failure, &known, size < sizeof(known) ? size : sizeof(known));
+        return 0;
+}
+
 static void job_describe_map(const struct pinfeed_job *job, struct pinfeed_info *info) {
         const struct pins *pins = job->current ? &job->current->pins : NULL;
 
@@ -318,6 +344,36 @@ int pinfeed_job_sought(struct pinfeed_job *job, uint32_t timeout_ms) {
         }
         job->waited_ms = 0;
         return r < 0 ? r : 0;
+}
+
+/* What has been kept is told at once to a daemon that is there. What else that finds is pinfeed_next's to
+ * say. Without one no attempt is made: the caller may have more to bring before the job can go on. */
+static int job_tell(struct pinfeed_job *job) {
+        if (job->stage != JOB_LOST)
+                (void)link_advance(job, false);
+        return 0;
+}
+
+int pinfeed_bring(struct pinfeed_job *job, int fd, uint32_t pid) {
+        int r = job_check(job);
+
+        if (r < 0)
+                return r;
+        if (job->error)
+                return link_say_end(job);
+        r = brought_keep_zygote(job, fd, pid);
+        return r < 0 ? r : job_tell(job);
+}
+
+int pinfeed_give_order(struct pinfeed_job *job, uint32_t epoch, int fd, uint64_t entries) {
+        int r = job_check(job);
+
+        if (r < 0)
+                return r;
+        if (job->error)
+                return link_say_end(job);
+        r = brought_keep_order(job, epoch, fd, entries);
+        return r < 0 ? r : job_tell(job);
 }
 
 int pinfeed_job_field(const struct pinfeed_job *job, uint32_t index, struct pinfeed_field *field) {

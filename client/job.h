@@ -5,6 +5,7 @@
 /* The inside of a job, shared by the files of libpinfeed. */
 
 #include "base/fault.h"
+#include "client/brought.h"
 #include "client/device.h"
 #include "client/pinfeed.h"
 #include "client/staging.h"
@@ -71,6 +72,7 @@ struct pinfeed_job {
         uint32_t timeout_ms;
         uint32_t reconnect_s;
         struct job_progress progress;
+        struct brought brought; /* changed by pinfeed_bring and pinfeed_give_order, too */
 
         struct starter starter;
 
@@ -106,6 +108,8 @@ struct pinfeed_job {
         struct staging staging;
         uint64_t copies; /* bytes that were copied in this process on their way to the GPU */
         char map_reason[FAULT_TEXT_MAX + 1];
+
+        struct message_failed *failed; /* what ended the job, if that was a sample; NULL: it was not */
 
         int error; /* negative errno that every later call gives once the queue is empty; 0: none */
         struct fault fault;

@@ -276,6 +276,7 @@ static int talk(struct pinfeed_job *job) {
         _cleanup_(fd_closep) int ring = -1;
         int r;
 
+        (void)brought_tell(job);
         r = connection_talk(job, &ring);
         if (r > 0)
                 return take_attached(job, ring);
@@ -296,7 +297,8 @@ static bool has_to_tell(const struct pinfeed_job *job) {
 /* Of a daemon that is gone the receiving end has the words. */
 static void tell(struct pinfeed_job *job) {
         (void)attachment_send_unsent(job->current);
-        seek_send(job);
+        if (brought_tell(job) == 0)
+                seek_send(job); /* perhaps into an epoch whose order had to be there before */
         mapping_tell(job);
         if (!has_to_tell(job))
                 return;
@@ -357,6 +359,8 @@ static uint64_t next_turn_ns(const struct pinfeed_job *job) {
 }
 
 static bool has_unsent(const struct pinfeed_job *job) {
+        if (job->stage != JOB_LOST && brought_is_news(&job->brought))
+                return true;
         return job->stage == JOB_ATTACHED &&
                (atomic_load_explicit(&job->current->n_unsent, memory_order_relaxed) > 0 ||
                 (job->seek.wanted && !job->seek.sent) || mapping_is_news(job) || has_to_tell(job));

@@ -212,6 +212,22 @@ static int open_take_daemon(struct pinfeed_job *job, const struct pinfeed_attach
         return job->starter.program ? 0 : fault_set(&job->fault, -ENOMEM, "out of memory");
 }
 
+/* Who forks the workers, and the order of the epoch that the job begins with. */
+static int open_take_brought(struct pinfeed_job *job, const struct pinfeed_attach *attach) {
+        int r = 0;
+
+        if (attach->zygote_pid)
+                r = brought_keep_zygote(job, attach->zygote_fd, attach->zygote_pid);
+        if (r < 0 || !attach->order_entries)
+                return r;
+        if (!attach->seed_given)
+                return fault_set(&job->fault, -EINVAL, "an order is for one seed: give it with the order");
+        if (attach->start == PINFEED_START_LIVE)
+                return fault_set(&job->fault, -EINVAL,
+                                 "start is live, so nobody knows yet for which epoch the order would be");
+        return brought_keep_order(job, job->request.start_epoch, attach->order_fd, attach->order_entries);
+}
+
 static int open_make_request(struct pinfeed_job *job, const struct pinfeed_attach *attach) {
         int r;
 
@@ -237,6 +253,8 @@ static int open_make_request(struct pinfeed_job *job, const struct pinfeed_attac
                 r = open_take_state(job, attach);
         if (r == 0)
                 r = open_take_definition(job, attach);
+        if (r == 0)
+                r = open_take_brought(job, attach);
         if (r == 0)
                 r = runtime_find_directory(job->directory, attach->runtime_dir,
                                            attach->definition ? RUNTIME_DEFINER : RUNTIME_CLIENT,
@@ -283,6 +301,7 @@ int pinfeed_open(struct pinfeed_job **jobp, const struct pinfeed_attach *given) 
         if (!job)
                 return -ENOMEM;
         job->starter = STARTER_NONE;
+        job->brought = BROUGHT_NONE;
         r = registry_add(job);
         if (r < 0)
                 return job->error =
@@ -316,8 +335,10 @@ struct pinfeed_job *pinfeed_close(struct pinfeed_job *job) {
         }
         if (registry_is_ours(job))
                 starter_deinit(&job->starter);
+        brought_deinit(&job->brought);
         free(job->starter.program);
         free(job->definition);
+        free(job->failed);
         free(job);
         return NULL;
 }

@@ -152,6 +152,17 @@ struct pinfeed_attach {
         /* The CUDA runtime to use, a path, where the process has none yet and PINFEED_LIBCUDART does not name
          * one. NULL: it is looked for under its usual names. */
         const char *cuda_runtime;
+        /* For a pipeline of a dataset in Python that `definition` defines with `brought: true`: the daemon's
+         * end of the pair whose other end the zygote has, a process of this one's that forks workers at the
+         * daemon's request (proto/PROTOCOL.md), and its pid. The descriptor stays yours; the library keeps a
+         * duplicate, and gives it to the next daemon too. zygote_pid 0: none. */
+        int zygote_fd;
+        uint32_t zygote_pid;
+        /* For a pipeline with `given_order: true`: the order of the epoch that the job begins with, as
+         * pinfeed_give_order takes it. Needs seed_given, and a start that is not live. order_entries 0: none.
+         */
+        int order_fd;
+        uint64_t order_entries;
 };
 
 /* One tensor of a batch. The first dimension is the rows of the batch and stands in `rows`, not in `shape`.
@@ -221,13 +232,13 @@ struct pinfeed_job *pinfeed_close(struct pinfeed_job *job);
  * `timeout_ms` was given as 0 to pinfeed_next_timeout and nothing is there. -ETIMEDOUT: nothing came in time;
  * calling again is fine (but for a group whose ranks did not come), and the words then tell the time of all
  * such calls in a row. -EBUSY: you hold max_held_batches; release one. -EIO: the stream failed (bad sample,
- * dead worker); this and every later call say the same, after the batches that had come before it. -EPROTO:
- * the daemon sent something that cannot be, likewise. -EPIPE: the daemon is gone, and with reconnect_s no
- * other was found in time. With reconnect_s also what pinfeed_open can say, when another daemon refuses the
- * job for good (-ESTALE: the pipeline has changed). After pinfeed_job_seek: the daemon's error, once. With a
- * GPU also -EIO, once, when copies that were queued may not have arrived, and which; -ENOTSUP where
- * PINFEED_PIN_REQUIRE cannot be had; -EXDEV with PINFEED_NO_THREAD when another device is current.
- * -ECHILD: this is a fork's child. */
+ * dead worker; pinfeed_failure knows which); this and every later call say the same, after the batches that
+ * had come before it. -EPROTO: the daemon sent something that cannot be, likewise. -EPIPE: the daemon is
+ * gone, and with reconnect_s no other was found in time. With reconnect_s also what pinfeed_open can say,
+ * when another daemon refuses the job for good (-ESTALE: the pipeline has changed). After pinfeed_job_seek:
+ * the daemon's error, once. With a GPU also -EIO, once, when copies that were queued may not have arrived,
+ * and which; -ENOTSUP where PINFEED_PIN_REQUIRE cannot be had; -EXDEV with PINFEED_NO_THREAD when another
+ * device is current. -ECHILD: this is a fork's child. */
 int pinfeed_next(struct pinfeed_job *job, struct pinfeed_batch **batch);
 
 /* The same with a time-out of its own in milliseconds: 0 does not block, UINT32_MAX waits for ever. With a
@@ -251,6 +262,27 @@ const char *pinfeed_error(const struct pinfeed_job *job);
  * of a group whose ranks did not come (-ETIMEDOUT). -EINVAL: NULL. */
 int pinfeed_job_failed(const struct pinfeed_job *job);
 
+/* What is known of the sample that a job has ended with. Set `size` to sizeof(struct pinfeed_failure): the
+ * struct grows at its end only. Texts are never NULL, and live as long as the job. */
+struct pinfeed_failure {
+        size_t size;
+        bool sample_given; /* false: a worker of a dataset in Python failed before it came to a sample */
+        uint64_t sample;   /* its number in the source */
+        uint32_t worker;
+        uint32_t pid;         /* of the worker; 0: none is to blame */
+        uint32_t signal;      /* that killed it; 0: none did */
+        uint32_t exit_status; /* of one that ended by itself */
+        const char *file;     /* of the sample, relative to the source; "": none is known */
+        /* Of a dataset in Python: the type that it raised, as "builtins.ValueError", and the traceback as
+         * Python prints it, cut in its middle if it is long. Else "". */
+        const char *exception;
+        const char *traceback;
+};
+
+/* The sample behind what pinfeed_error says. 0; -ENOENT that is not about a sample; -EINVAL: NULL, or `size`
+ * is not set. */
+int pinfeed_failure(const struct pinfeed_job *job, struct pinfeed_failure *failure);
+
 void pinfeed_job_info(const struct pinfeed_job *job, struct pinfeed_info *info);
 
 /* Where the job is, as one line of JSON of at most PINFEED_STATE_MAX - 1 bytes: pipeline, fingerprint of its
@@ -272,6 +304,19 @@ int pinfeed_job_seek(struct pinfeed_job *job, uint32_t epoch, uint64_t row);
  * here in place of pinfeed_next: the job is where it was. -EAGAIN, -ETIMEDOUT: there is no answer yet,
  * perhaps since other jobs hold the slots that it needs; it still counts. Else what ends a job. */
 int pinfeed_job_sought(struct pinfeed_job *job, uint32_t timeout_ms);
+
+/* Brings another zygote (pinfeed_attach.zygote_fd) in place of the one before, whose workers are ended. What
+ * they have made stays: so who has changed the dataset does it between two epochs, with `lookahead: 0`. Never
+ * blocks, and the descriptor stays yours. Between two daemons it is kept for the next one. 0; -EINVAL the job
+ * has no definition, or no such pid; -EBADF, -EMFILE; what has ended the job; -ECHILD. */
+int pinfeed_bring(struct pinfeed_job *job, int fd, uint32_t pid);
+
+/* Gives the order of an epoch, for a pipeline with `given_order: true`, before the call that asks for the
+ * first batch of it: a memfd of `entries` numbers of 64 bits, sealed against every change (what they say is
+ * the source's, see ORDER in proto/PROTOCOL.md). Never blocks, and the descriptor stays yours. The orders of
+ * the last two epochs given are kept, and told to the next daemon, too. 0, or as pinfeed_bring: -EINVAL no
+ * such number of entries. What is wrong with the order itself the daemon says, by pinfeed_next. */
+int pinfeed_give_order(struct pinfeed_job *job, uint32_t epoch, int fd, uint64_t entries);
 
 /* Field `index` of the job's batches. 0, or -EINVAL beyond n_fields. */
 int pinfeed_job_field(const struct pinfeed_job *job, uint32_t index, struct pinfeed_field *field);

@@ -12,8 +12,8 @@
  * child keeps the parent's jobs in the list: that is how it knows their batches to be -ECHILD. Their sockets
  * are closed in it, or the daemon would believe in a job for as long as any of its children lives; so a
  * socket is made under the write lock, too, and there is none that fork does not know of. The same goes for
- * what a job has open while it starts a daemon. The child has no device threads, and whatever their locks
- * were doing it touches none of them. */
+ * what a job has open while it starts a daemon, and for what it brings (brought.c). The child has no device
+ * threads, and whatever their locks were doing it touches none of them. */
 
 #include "client/registry.h"
 
@@ -44,6 +44,7 @@ static void registry_in_child(void) {
                 if (job->current)
                         fd_closep(&job->current->socket);
                 starter_forget(&job->starter);
+                brought_deinit(&job->brought);
         }
 }
 

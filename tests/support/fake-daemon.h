@@ -70,6 +70,9 @@ struct fake {
         _Atomic uint64_t released; /* numbers in RELEASE records */
         uint64_t release_records;
         _Atomic uint64_t reads; /* READ records */
+        char heard[1024];       /* what tells or leads somewhere, in order: "BRING 41, ATTACH, SEEK 1+0" */
+        int zygote, order;      /* what came with the last BRING and the last ORDER; 0: none has */
+        struct message_order last_order;
 };
 
 static inline void fake_make_directory(void) {
@@ -87,8 +90,40 @@ static inline void fake_send(struct fake *fake, const int *fds, size_t n_fds) {
         ck_assert_msg(r == 0 || r == -EPIPE, "%s", strerror(-r));
 }
 
-/* Waits for a message of the job, and counts those that only say that it reads. False: the job has hung up.
- */
+/* Keeps a descriptor in place of the one before. */
+static inline void fake_keep(int *kept, int fd) {
+        if (*kept > 0)
+                close(*kept);
+        *kept = fd;
+}
+
+/* Whether the message is one that a script does not wait for: only counted, or written down. */
+static inline bool fake_hear(struct fake *fake, const int *fds) {
+        const struct message *message = &fake->message;
+        char words[64] = "";
+
+        fake->reads += message->type == MESSAGE_READ;
+        if (message->type == MESSAGE_BRING) {
+                snprintf(words, sizeof(words), "BRING %u", message->bring.pid);
+                fake_keep(&fake->zygote, fds[0]);
+        } else if (message->type == MESSAGE_ORDER) {
+                snprintf(words, sizeof(words), "ORDER %u (%llu)", message->order.epoch,
+                         (unsigned long long)message->order.entries);
+                fake_keep(&fake->order, fds[0]);
+                fake->last_order = message->order;
+        } else if (message->type == MESSAGE_SEEK) {
+                snprintf(words, sizeof(words), "SEEK %u+%llu", message->seek.epoch,
+                         (unsigned long long)message->seek.row);
+        } else if (message->type == MESSAGE_ATTACH || message->type == MESSAGE_DEFINE) {
+                snprintf(words, sizeof(words), "%s", message_name(message->type));
+        }
+        if (*words && strlen(fake->heard) + sizeof(words) < sizeof(fake->heard))
+                sprintf(fake->heard + strlen(fake->heard), "%s%s", *fake->heard ? ", " : "", words);
+        return message->type == MESSAGE_READ || message->type == MESSAGE_BRING ||
+               message->type == MESSAGE_ORDER || message->type == MESSAGE_DEFINE;
+}
+
+/* Waits for a message of the job that a script may wait for. False: the job has hung up. */
 static inline bool fake_receive(struct fake *fake) {
         int fds[SEQPACKET_FDS_MAX];
         struct fault fault;
@@ -102,8 +137,7 @@ static inline bool fake_receive(struct fake *fake) {
                 if (r == MESSAGE_E_CLOSED || r == -ECONNRESET)
                         return false;
                 ck_assert_msg(r == 0, "%s", fault.text);
-                fake->reads += fake->message.type == MESSAGE_READ;
-        } while (fake->message.type == MESSAGE_READ);
+        } while (fake_hear(fake, fds));
         return true;
 }
 
@@ -327,6 +361,8 @@ static inline void fake_stop(struct fake *fake) {
         unlink(path);
         close(fake->listener);
         close(fake->ring);
+        fake_keep(&fake->zygote, 0);
+        fake_keep(&fake->order, 0);
         munmap(fake->base, (FAKE_SLOTS - 1) * fake->schema.slot_stride + fake->schema.slot_bytes);
 }
 
