@@ -17,8 +17,23 @@
 /* Raises the pinfeed.Error that belongs to a negative errno. Returns NULL. */
 PyObject *error_raise(int error, const char *text);
 
+/* What errors.make takes of the sample behind pinfeed_error: a dict; None: that is not about one. */
+PyObject *error_describe(const struct pinfeed_job *job);
+
+/* Raises as error_raise does, with what error_describe gave. Returns NULL. */
+PyObject *error_raise_described(int error, const char *text, PyObject *failure);
+
 /* tp_new of types whose objects only other objects make. */
 PyObject *error_no_new(PyTypeObject *type, PyObject *args, PyObject *kwargs);
+
+/* ---- argument.c ---- */
+
+/* For "O&": a whole number that fits into a uint32_t, a uint64_t. */
+int argument_u32(PyObject *object, void *to);
+int argument_u64(PyObject *object, void *to);
+
+/* What Job.open takes; texts are the arguments'. 0 with an exception. */
+int argument_attach(PyObject *args, PyObject *kwargs, struct pinfeed_attach *attach);
 
 /* ---- array.c ---- */
 

@@ -48,80 +48,19 @@ struct job {
         bool opening;                          /* some thread is in open() */
         int error;                             /* that ahead() has met with, or 0 */
         char *words;                           /* of it */
+        PyObject *failure;                     /* of it: what error_describe gave; NULL with no error */
         struct place here;                     /* after the last accepted batch */
 };
-
-/* ---- arguments ---- */
-
-/* For "O&": a whole number that fits, where "I" would cut it off. */
-static int to_u32(PyObject *object, void *to) {
-        unsigned long long value = PyLong_AsUnsignedLongLong(object);
-
-        if (PyErr_Occurred())
-                return 0;
-        if (value > UINT32_MAX) {
-                PyErr_Format(PyExc_ValueError, "%llu is more than 4294967295", value);
-                return 0;
-        }
-        *(uint32_t *)to = (uint32_t)value;
-        return 1;
-}
-
-static int to_u64(PyObject *object, void *to) {
-        *(uint64_t *)to = PyLong_AsUnsignedLongLong(object);
-        return PyErr_Occurred() == NULL;
-}
-
-/* None leaves the seed to the pipeline. */
-static int to_seed(PyObject *object, void *to) {
-        struct pinfeed_attach *attach = to;
-
-        attach->seed_given = object != Py_None;
-        return attach->seed_given ? to_u64(object, &attach->seed) : 1;
-}
-
-static int read_attach(PyObject *args, PyObject *kwargs, struct pinfeed_attach *attach) {
-        static char *names[] = {"pipeline",
-                                "runtime_dir",
-                                "name",
-                                "group",
-                                "rank",
-                                "world_size",
-                                "batch_size",
-                                "max_held_batches",
-                                "last_batch",
-                                "seed",
-                                "timeout_ms",
-                                "reconnect_s",
-                                "start",
-                                "gather",
-                                "gather_timeout_ms",
-                                "group_size",
-                                "group_timeout_ms",
-                                "definition",
-                                "definition_file",
-                                "daemon",
-                                "state",
-                                "device",
-                                "pin",
-                                "cuda_runtime",
-                                NULL};
-
-        return PyArg_ParseTupleAndKeywords(
-                args, kwargs, "z|$zzzO&O&O&O&O&O&O&O&O&O&O&O&O&zzzzzO&z", names, &attach->pipeline,
-                &attach->runtime_dir, &attach->name, &attach->group, to_u32, &attach->rank, to_u32,
-                &attach->world_size, to_u32, &attach->batch_size, to_u32, &attach->max_held_batches, to_u32,
-                &attach->last_batch, to_seed, attach, to_u32, &attach->timeout_ms, to_u32,
-                &attach->reconnect_s, to_u32, &attach->start, to_u32, &attach->gather, to_u32,
-                &attach->gather_timeout_ms, to_u32, &attach->group_size, to_u32, &attach->group_timeout_ms,
-                &attach->definition, &attach->definition_file, &attach->daemon, &attach->state,
-                &attach->device, to_u32, &attach->pin, &attach->cuda_runtime);
-}
 
 /* ---- state ---- */
 
 static PyObject *raise_library(const struct pinfeed_job *job, int r) {
-        return error_raise(r, *pinfeed_error(job) ? pinfeed_error(job) : strerror(-r));
+        PyObject *failure = error_describe(job);
+
+        if (failure)
+                error_raise_described(r, *pinfeed_error(job) ? pinfeed_error(job) : strerror(-r), failure);
+        Py_XDECREF(failure);
+        return NULL;
 }
 
 PyObject *job_raise_busy(void) {
@@ -225,6 +164,7 @@ static void job_dealloc(PyObject *object) {
 
         leave(self);
         free(self->words);
+        Py_XDECREF(self->failure);
         Py_XDECREF(self->progress);
         PyObject_Free(object);
         Py_DECREF(type);
@@ -239,7 +179,7 @@ static PyObject *job_open(PyObject *object, PyObject *args, PyObject *kwargs) {
 
         if (self->opening || self->session)
                 return error_raise(-EALREADY, "the job is open");
-        if (!read_attach(args, kwargs, &attach))
+        if (!argument_attach(args, kwargs, &attach))
                 return NULL;
         attach.progress = on_progress;
         attach.progress_context = self;
@@ -305,7 +245,9 @@ static PyObject *raise_kept(struct job *self) {
         int r = self->error;
 
         self->error = 0;
-        return error_raise(r, self->words ? self->words : strerror(-r));
+        error_raise_described(r, self->words ? self->words : strerror(-r), self->failure);
+        Py_CLEAR(self->failure);
+        return NULL;
 }
 
 static PyObject *job_next(PyObject *object, PyObject *args) {
@@ -313,7 +255,7 @@ static PyObject *job_next(PyObject *object, PyObject *args) {
         uint32_t timeout_ms;
         int r;
 
-        if (!PyArg_ParseTuple(args, "O&", to_u32, &timeout_ms) || !is_usable(self))
+        if (!PyArg_ParseTuple(args, "O&", argument_u32, &timeout_ms) || !is_usable(self))
                 return NULL;
         if (self->next.batch)
                 return Py_BuildValue("O", self->next.batch);
@@ -331,10 +273,18 @@ static PyObject *job_next(PyObject *object, PyObject *args) {
         return Py_BuildValue(""); /* None */
 }
 
-static void keep_error(struct job *self, int r) {
+/* False for want of memory, with an exception. */
+static bool keep_error(struct job *self, int r) {
+        PyObject *failure = error_describe(self->session->job);
+
+        if (!failure)
+                return false;
+        Py_XDECREF(self->failure);
+        self->failure = failure;
         free(self->words);
         self->words = strdup(pinfeed_error(self->session->job));
         self->error = r;
+        return true;
 }
 
 /* An error that may not come again. (-EXDEV: with PINFEED_NO_THREAD, and another device current.) */
@@ -353,8 +303,8 @@ static PyObject *job_ahead(PyObject *object, PyObject *unused) {
         r = self->ahead.batch ? 1 : take(self, 0, &self->ahead);
         if (r > 0)
                 return Py_BuildValue("O", self->ahead.batch);
-        if (is_to_be_kept(r))
-                keep_error(self, r);
+        if (is_to_be_kept(r) && !keep_error(self, r))
+                return NULL;
         return Py_BuildValue(""); /* None */
 }
 
@@ -373,9 +323,9 @@ static PyObject *job_accept(PyObject *object, PyObject *unused) {
         self->ahead.batch = NULL;
         if (self->ended)
                 r = take_end(self);
-        if (is_to_be_kept(r))
-                keep_error(self, r);
         Py_DECREF(accepted);
+        if (is_to_be_kept(r) && !keep_error(self, r))
+                return NULL;
         return Py_BuildValue(""); /* None */
 }
 
@@ -385,7 +335,7 @@ static PyObject *job_seek(PyObject *object, PyObject *args) {
         uint32_t epoch;
         int r;
 
-        if (!PyArg_ParseTuple(args, "O&O&", to_u32, &epoch, to_u64, &row) || !is_usable(self))
+        if (!PyArg_ParseTuple(args, "O&O&", argument_u32, &epoch, argument_u64, &row) || !is_usable(self))
                 return NULL;
         if (self->next.batch || self->here.epoch != epoch || self->here.row != row) {
                 r = pinfeed_job_seek(self->session->job, epoch, row);
@@ -406,7 +356,7 @@ static PyObject *job_sought(PyObject *object, PyObject *args) {
         uint32_t timeout_ms;
         int r;
 
-        if (!PyArg_ParseTuple(args, "O&", to_u32, &timeout_ms) || !is_usable(self))
+        if (!PyArg_ParseTuple(args, "O&", argument_u32, &timeout_ms) || !is_usable(self))
                 return NULL;
         thread = enter_library(self);
         r = pinfeed_job_sought(self->session->job, timeout_ms);
@@ -423,6 +373,36 @@ static PyObject *job_failed(PyObject *object, PyObject *unused) {
         struct job *self = (struct job *)object;
 
         return PyBool_FromLong(self->session && pinfeed_job_failed(self->session->job) < 0);
+}
+
+/* ---- what it brings ---- */
+
+static PyObject *job_bring(PyObject *object, PyObject *args) {
+        struct job *self = (struct job *)object;
+        uint32_t pid;
+        int fd, r;
+
+        if (!PyArg_ParseTuple(args, "iO&", &fd, argument_u32, &pid) || !is_usable(self))
+                return NULL;
+        r = pinfeed_bring(self->session->job, fd, pid);
+        if (r < 0)
+                return raise_library(self->session->job, r);
+        return Py_BuildValue(""); /* None */
+}
+
+static PyObject *job_give_order(PyObject *object, PyObject *args) {
+        struct job *self = (struct job *)object;
+        uint64_t entries;
+        uint32_t epoch;
+        int fd, r;
+
+        if (!PyArg_ParseTuple(args, "O&iO&", argument_u32, &epoch, &fd, argument_u64, &entries) ||
+            !is_usable(self))
+                return NULL;
+        r = pinfeed_give_order(self->session->job, epoch, fd, entries);
+        if (r < 0)
+                return raise_library(self->session->job, r);
+        return Py_BuildValue(""); /* None */
 }
 
 /* ---- what it is ---- */
@@ -499,6 +479,8 @@ static PyMethodDef job_methods[] = {
         {"accept", job_accept, METH_NOARGS, "The batch that next() gave has been received."},
         {"seek", job_seek, METH_VARARGS, "Begins to read at an epoch and a row."},
         {"sought", job_sought, METH_VARARGS, "Waits until the daemon has said whether it can, or raises."},
+        {"bring", job_bring, METH_VARARGS, "Another zygote: the daemon's end of its pair, and its pid."},
+        {"give_order", job_give_order, METH_VARARGS, "The order of an epoch: a sealed memfd, its entries."},
         {"failed", job_failed, METH_NOARGS, "Whether nothing comes any more, whatever is tried."},
         {"place", job_place, METH_NOARGS, "(epoch, row, batches left of it)."},
         {"state", job_state, METH_NOARGS, "The same as a line of JSON."},

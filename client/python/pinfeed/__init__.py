@@ -16,8 +16,8 @@ from ._pinfeed import Array
 from ._pinfeed import version as __version__
 from .control import status
 from .epoch import Info
-from .errors import Disconnected, Error, Invalid, NotFound, Refused, Stale, Timeout
+from .errors import Disconnected, Error, Invalid, NotFound, Refused, SampleError, Stale, Timeout
 from .loader import Loader
 
-__all__ = ['Array', 'Disconnected', 'Error', 'Info', 'Invalid', 'Loader', 'NotFound', 'Refused', 'Stale', 'Timeout',
-           '__version__', 'status']
+__all__ = ['Array', 'Disconnected', 'Error', 'Info', 'Invalid', 'Loader', 'NotFound', 'Refused', 'SampleError',
+           'Stale', 'Timeout', '__version__', 'status']

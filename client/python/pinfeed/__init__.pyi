@@ -18,6 +18,16 @@ class Refused(Error, PermissionError): ...
 class Invalid(Error, ValueError): ...
 class Stale(Error, ValueError): ...
 
+class SampleError(Error):
+    """Also an instance of what a dataset in Python has raised, where that type is known here."""
+
+    sample: Optional[int]
+    worker: Optional[int]
+    pid: Optional[int]
+    file: Optional[str]
+    exception: Optional[str]
+    traceback: Optional[str]
+
 class Info(NamedTuple):
     ids: Any
     valid: Any
