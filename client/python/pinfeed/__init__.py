@@ -16,8 +16,9 @@ from ._pinfeed import Array
 from ._pinfeed import version as __version__
 from .control import status
 from .epoch import Info
-from .errors import Disconnected, Error, Invalid, NotFound, Refused, SampleError, Stale, Timeout
+from .errors import Disconnected, Error, Invalid, NotFound, NotNative, Refused, SampleError, Stale, Timeout
 from .loader import Loader
+from .native import native
 
-__all__ = ['Array', 'Disconnected', 'Error', 'Info', 'Invalid', 'Loader', 'NotFound', 'Refused', 'SampleError',
-           'Stale', 'Timeout', '__version__', 'status']
+__all__ = ['Array', 'Disconnected', 'Error', 'Info', 'Invalid', 'Loader', 'NotFound', 'NotNative', 'Refused', 'SampleError',
+           'Stale', 'Timeout', '__version__', 'native', 'status']

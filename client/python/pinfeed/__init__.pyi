@@ -28,6 +28,10 @@ class SampleError(Error):
     exception: Optional[str]
     traceback: Optional[str]
 
+class NotNative(Error, TypeError):
+    reason: str
+    def __init__(self, reason: str) -> None: ...
+
 class Info(NamedTuple):
     ids: Any
     valid: Any
@@ -92,3 +96,4 @@ class Loader:
     def close(self) -> None: ...
 
 def status(runtime_dir: Union[str, "os.PathLike[str]", None] = None) -> Dict[str, Any]: ...
+def native(dataset: Any, batch_size: int = 1, **keys: Any) -> Dict[str, Any]: ...

@@ -44,6 +44,20 @@ class Stale(Error, ValueError):
     """A state, or a job that goes on, is of a pipeline that has changed since."""
 
 
+class NotNative(Error, TypeError):
+    """A dataset does what no pipeline of pinfeed's own does; `reason` says what, in a few words."""
+
+    errno = errno.EOPNOTSUPP
+
+    def __init__(self, reason):
+        super().__init__(reason)
+        self.reason = reason
+
+    def __str__(self):
+        return (f'this dataset has no native pipeline, because {self.reason}: pinfeed.DataLoader reads it as it is, by '
+                'Python workers')
+
+
 class SampleError(Error):
     """A sample could not be made. What a dataset in Python has raised there is also an instance of that type, where this
     process knows it. What is not known is None. All stands here, too, so that no attribute of that type takes its place."""
