@@ -23,7 +23,9 @@
  * The substitutes of a sample are the numbers uniform in [0, samples) that random_below_u64 draws from the
  * streams (seed, sample, epoch, RANDOM_SUBSTITUTE, attempt), attempt = 0, 1, 2 ...; the first one that is
  * neither bad nor condemned is taken. That is a function of the data and of the condemned, not of who works
- * on the row or has seen which samples before: what was found bad is therefore never remembered here.
+ * on the row or has seen which samples before: what was found bad is therefore never remembered here. Where a
+ * job has given the order, the numbers are rows of it: its samples are the only ones that are known to exist,
+ * and a sampler that leaves samples out has its reasons.
  *
  * Verifying is the same work without rows: the samples come by number, are loaded as wholes and thrown away.
  * An error of reading is told like any other then, since nobody's data are thinned out by a list. */
@@ -34,10 +36,12 @@
 #include "base/fault.h"
 #include "daemon/worker/image.h"
 #include "daemon/worker/kernels/kernels.h"
+#include "daemon/worker/orders.h"
 #include "daemon/worker/progress.h"
 #include "daemon/worker/sample-set.h"
 #include "daemon/worker/source.h"
 #include "daemon/worker/transform.h"
+#include "proto/message-table.h"
 #include "proto/order.h"
 #include "proto/random.h"
 
@@ -181,10 +185,7 @@ int assembly_condemn(struct assembly *assembly, const uint64_t *samples, uint32_
         return 0;
 }
 
-static uint64_t find_sample(struct assembly *assembly, uint64_t seed, uint32_t epoch, uint64_t row) {
-        row %= assembly->samples;
-        if (!assembly->shuffle)
-                return row;
+static uint64_t permuted_sample(struct assembly *assembly, uint64_t seed, uint32_t epoch, uint64_t row) {
         if (!assembly->order_valid || assembly->order_seed != seed || assembly->order_epoch != epoch) {
                 order_init(&assembly->order, assembly->samples, seed, epoch);
                 assembly->order_seed = seed;
@@ -192,6 +193,30 @@ static uint64_t find_sample(struct assembly *assembly, uint64_t seed, uint32_t e
                 assembly->order_valid = 1;
         }
         return order_sample(&assembly->order, row);
+}
+
+/* How many samples there are is the dataset's to know; no number may be beyond what random.h counts. */
+static int given_sample(const struct given_order *order, uint64_t row, uint64_t *sample,
+                        struct fault *fault) {
+        int64_t entry = order->entry[row];
+
+        *sample = (uint64_t)entry;
+        if (entry >= 0 && *sample < MESSAGE_SAMPLES_MAX)
+                return 0;
+        return fault_set(fault, -ERANGE, "row %llu of the given order is sample %lld, expected 0 to 2^48 - 1",
+                         (unsigned long long)row, (long long)entry);
+}
+
+/* 0 or -ERANGE. */
+static int find_sample(struct assembly *assembly, const struct assembly_chunk *chunk, uint64_t row,
+                       uint64_t *sample, struct fault *fault) {
+        row %= assembly->samples;
+        if (order_names_samples(chunk->order, assembly->samples))
+                return given_sample(chunk->order, row, sample, fault);
+        *sample = row;
+        if (assembly->shuffle && !chunk->order)
+                *sample = permuted_sample(assembly, chunk->seed, chunk->epoch, row);
+        return 0;
 }
 
 /* Remakes the table when a transform asks for other numbers than last time: in practice once. */
@@ -273,6 +298,7 @@ struct work {
         int whole; /* the sample is looked at, not made into a row */
         int error; /* negative errno of what `why` tells */
         struct fault why;
+        const struct source_exception *exception; /* of the same; NULL: none was raised */
 };
 
 /* What codecs and transforms say of an image; source.h keeps errors of reading apart from these. */
@@ -328,6 +354,7 @@ static int try_sample(struct assembly *assembly, struct work *work, uint64_t sam
         int r;
 
         work->request.sample = sample;
+        work->exception = NULL;
         if (sample_set_has(&assembly->condemned, sample)) {
                 work->error =
                         fault_set(&work->why, -EIO, "sample %llu is condemned: workers died or hung at it",
@@ -337,6 +364,8 @@ static int try_sample(struct assembly *assembly, struct work *work, uint64_t sam
         progress_begin_sample(work->page, sample, work->chunk->epoch, work->chunk->row + work->done);
         r = make_sample_patiently(assembly, work);
         work->error = r;
+        if (r < 0 && assembly->ops->exception)
+                work->exception = assembly->ops->exception();
         return is_about_the_sample(r) ? SAMPLE_E_BAD : r;
 }
 
@@ -356,16 +385,38 @@ static int tell_bad(struct assembly *assembly, const struct work *work) {
         return assembly->bad(assembly->bad_context, work->request.sample, file, work->error, work->why.text);
 }
 
+/* The order has no sample there: the row stands for it in what is told. */
+static int no_sample(struct work *work, int error) {
+        work->request.sample = work->request.row;
+        work->exception = NULL;
+        return error;
+}
+
+/* A candidate for a sample that is of no use. 0 or -ERANGE. */
+static int draw_substitute(struct assembly *assembly, struct work *work, uint64_t own, uint16_t attempt,
+                           uint64_t *candidate) {
+        const struct assembly_chunk *chunk = work->chunk;
+        struct random random;
+
+        random_init(&random, chunk->seed, own, chunk->epoch, RANDOM_SUBSTITUTE, attempt);
+        *candidate = random_below_u64(&random, assembly->samples);
+        if (!assembly->shuffle || chunk->order)
+                work->request.row = *candidate;
+        if (!order_names_samples(chunk->order, assembly->samples))
+                return 0;
+        return given_sample(chunk->order, *candidate, candidate, &work->why);
+}
+
 /* Fills the cells from the first candidate that is any good; the row's own sample is known not to be. */
 static int try_substitutes(struct assembly *assembly, struct work *work) {
         uint64_t own = work->request.sample, candidate;
         struct fault why_own = work->why;
         int error_own = work->error, r;
-        struct random random;
 
         for (uint16_t attempt = 0; attempt < ASSEMBLY_SUBSTITUTES_MAX; attempt++) {
-                random_init(&random, work->chunk->seed, own, work->chunk->epoch, RANDOM_SUBSTITUTE, attempt);
-                candidate = random_below_u64(&random, assembly->samples);
+                r = draw_substitute(assembly, work, own, attempt, &candidate);
+                if (r < 0)
+                        return no_sample(work, r);
                 if (candidate == own)
                         continue;
                 r = try_sample(assembly, work, candidate);
@@ -377,6 +428,7 @@ static int try_substitutes(struct assembly *assembly, struct work *work) {
                         return r;
         }
         work->request.sample = own;
+        work->exception = NULL; /* of the last candidate; what the own one had raised is overwritten */
         return fault_set(&work->why, error_own, "%s; nor is any of %d substitutes for it good", why_own.text,
                          ASSEMBLY_SUBSTITUTES_MAX);
 }
@@ -389,11 +441,16 @@ static void set_cells(const struct assembly *assembly, struct work *work, uint32
 }
 
 /* 0, 1 when the row holds a substitute, or a negative errno. */
-static int make_row(struct assembly *assembly, struct work *work, uint64_t sample) {
+static int make_row(struct assembly *assembly, struct work *work) {
         const struct schema *schema = assembly->schema;
         uint32_t place = work->chunk->first + work->done;
+        uint64_t sample;
         int replaced, r;
 
+        work->request.row = work->chunk->row + work->done;
+        r = find_sample(assembly, work->chunk, work->request.row, &sample, &work->why);
+        if (r < 0)
+                return no_sample(work, r);
         set_cells(assembly, work, place);
         r = try_sample(assembly, work, sample);
         replaced = r > 0;
@@ -420,10 +477,14 @@ int assembly_fill(struct assembly *assembly, const struct assembly_chunk *chunk,
         uint32_t n_replaced = 0;
         int r = 0;
 
+        if (chunk->order) {
+                work.request.order = chunk->order->entry;
+                work.request.entries = chunk->order->entries;
+        }
+
         progress_begin_chunk(page, chunk->slot, chunk->first);
         while (work.done < chunk->rows) {
-                r = make_row(assembly, &work,
-                             find_sample(assembly, chunk->seed, chunk->epoch, chunk->row + work.done));
+                r = make_row(assembly, &work);
                 if (r < 0)
                         break;
                 n_replaced += (uint32_t)r;
@@ -433,6 +494,7 @@ int assembly_fill(struct assembly *assembly, const struct assembly_chunk *chunk,
         if (r < 0) {
                 failure->sample = work.request.sample;
                 failure->first = chunk->first + work.done;
+                failure->exception = work.exception;
                 name_file(assembly, failure->sample, failure->file);
                 return fault_set(fault, r, "%s", work.why.text);
         }
@@ -453,7 +515,8 @@ int assembly_verify(struct assembly *assembly, const struct assembly_chunk *chun
         set_cells(assembly, &work, 0);
         progress_begin_chunk(page, chunk->slot, chunk->first);
         while (r >= 0 && work.done < chunk->rows) {
-                r = try_sample(assembly, &work, chunk->row + work.done);
+                work.request.row = chunk->row + work.done;
+                r = try_sample(assembly, &work, work.request.row);
                 if (r != 0)
                         r = tell_bad(assembly, &work);
                 if (r >= 0)

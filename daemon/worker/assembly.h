@@ -12,6 +12,8 @@
 
 struct assembly;
 struct fault;
+struct given_order;
+struct source_exception;
 struct worker_page;
 
 /* Rows [first, first + rows) of a slot: global rows [row, row + rows) of (seed, epoch). */
@@ -22,6 +24,7 @@ struct assembly_chunk {
         uint64_t row;
         uint32_t first;
         uint32_t rows;
+        const struct given_order *order; /* of the epoch, at least as long; NULL: none was given */
 };
 
 enum {
@@ -30,11 +33,11 @@ enum {
 };
 
 /* Where a chunk stopped: `sample` is the row's own or a substitute for it. */
-
 struct assembly_failure {
         uint64_t sample;
-        uint32_t first;                   /* its row in the slot */
-        char file[ASSEMBLY_FILE_MAX + 1]; /* valid UTF-8, "" where samples have no names */
+        uint32_t first;                           /* its row in the slot */
+        char file[ASSEMBLY_FILE_MAX + 1];         /* valid UTF-8, "" where samples have no names */
+        const struct source_exception *exception; /* NULL: none was raised; valid until the next call */
 };
 
 /* `schema` is laid out; it and `recipe` outlive the assembly. `index_fd` (-1: none) is mapped and stays the
@@ -51,7 +54,7 @@ typedef int (*assembly_bad_fn)(void *context, uint64_t sample, const char *file,
  * assembly_verify needs it, and only tells. */
 void assembly_replace_bad(struct assembly *assembly, assembly_bad_fn bad, void *context);
 
-/* Never touches these samples any more: they count as bad. All < samples. 0 or -ENOMEM. */
+/* Never touches these samples any more: they count as bad. 0 or -ENOMEM. */
 int assembly_condemn(struct assembly *assembly, const uint64_t *samples, uint32_t n);
 
 /* Looks at the samples [chunk->row, chunk->row + chunk->rows), each as a whole: a file is read and decoded to

@@ -22,7 +22,6 @@
 #include "daemon/worker/image.h"
 
 #include <errno.h>
-#include <inttypes.h>
 #include <stdlib.h>
 #include <string.h>
 
@@ -97,16 +96,6 @@ int decoder_scratch(struct decoder *decoder, size_t bytes, uint8_t **scratch) {
         }
         *scratch = decoder->scratch;
         return 0;
-}
-
-int codec_check_pixels(uint32_t width, uint32_t height, struct fault *fault) {
-        uint64_t pixels = (uint64_t)width * height;
-
-        if (pixels <= CODEC_PIXELS_MAX)
-                return 0;
-        return fault_set(fault, -EFBIG,
-                         "too many pixels: %" PRIu32 " x %" PRIu32 " = %" PRIu64 ", the limit is %" PRIu64,
-                         width, height, pixels, CODEC_PIXELS_MAX);
 }
 
 static const char *foreign_format(const uint8_t *bytes, size_t length) {

@@ -11,7 +11,8 @@
  * wants to hand rows on, not to save messages. One that the daemon has recalled meanwhile is answered by a
  * RETURNED and otherwise left alone: others may be writing its rows. A sample that cannot be made is no
  * reason to end; a message that makes no sense is: whoever sent it has another idea of the ring than we have,
- * and a wrong write would go into another job's batch. CONDEMNED may come at any time after INDEX.
+ * and a wrong write would go into another job's batch. CONDEMNED may come at any time after INDEX; so may
+ * ORDER, where the order of an epoch is a job's to give, and has to before the first chunk of that epoch.
  *
  * A bad sample that was replaced is told about before the DONE of its chunk, and once: it comes back in every
  * epoch, and as a substitute in between. What is remembered for that is bounded, lest a source without one
@@ -33,6 +34,7 @@
 #include "base/fd.h"
 #include "base/seqpacket.h"
 #include "daemon/worker/assembly.h"
+#include "daemon/worker/orders.h"
 #include "daemon/worker/progress.h"
 #include "daemon/worker/sample-set.h"
 #include "daemon/worker/source.h"
@@ -78,6 +80,7 @@ struct session {
         struct assembly *assembly; /* NULL before INDEX */
         uint64_t chunks;           /* looked at so far: the ordinal of the last one */
         struct sample_set told;    /* bad samples, each with a REPLACED behind it */
+        struct orders orders;      /* those that a job has given */
         uint64_t scanning_ns;      /* when the last SCANNING was sent */
         struct message in, out;
 };
@@ -87,6 +90,7 @@ static struct session *session_free(struct session *session) {
                 return NULL;
         assembly_free(session->assembly);
         sample_set_deinit(&session->told);
+        orders_deinit(&session->orders);
         if (session->ring)
                 munmap(session->ring, session->ring_bytes);
         if (session->page)
@@ -117,22 +121,32 @@ static int out_of_turn(struct session *session, struct fault *fault) {
         return fault_set(fault, -EBADMSG, "%s out of turn", message_name(session->in.type));
 }
 
-/* The text may not be empty on the wire. */
-static void set_broken(struct session *session, int error, const struct fault *why) {
+/* The text may not be empty on the wire. `exception` may be NULL. */
+static void set_broken(struct session *session, int error, const struct fault *why,
+                       const struct source_exception *exception) {
         struct message_broken *broken = &session->out.broken;
 
         session->out.type = MESSAGE_BROKEN;
         *broken = (struct message_broken){.error = (uint16_t)-error};
         snprintf(broken->text, sizeof(broken->text), "%s", why->text[0] ? why->text : strerror(-error));
+        if (!exception)
+                return;
+        memcpy(broken->exception, exception->type, sizeof(broken->exception));
+        memcpy(broken->traceback, exception->traceback, sizeof(broken->traceback));
 }
 
 /* Something that no other sample would make good: the worker says why, and ends. */
-static int send_useless(struct session *session, int error, const struct fault *why, struct fault *fault) {
+static int send_useless_raised(struct session *session, int error, const struct fault *why,
+                               const struct source_exception *exception, struct fault *fault) {
         int r;
 
-        set_broken(session, error, why);
+        set_broken(session, error, why, exception);
         r = reply(session, -1, fault);
         return r < 0 ? r : SESSION_E_USELESS;
+}
+
+static int send_useless(struct session *session, int error, const struct fault *why, struct fault *fault) {
+        return send_useless_raised(session, error, why, NULL, fault);
 }
 
 /* ---- SETUP ---- */
@@ -151,6 +165,9 @@ static int read_recipe(struct session *session, const struct message_setup *setu
                 r = recipe_check(&session->recipe, &place, fault);
         if (r < 0)
                 return fault_prefix(fault, r, "recipe");
+        if (!source_find(session->recipe.source.type))
+                return fault_set(fault, -EOPNOTSUPP, "this worker has no source of type %s",
+                                 recipe_sources[session->recipe.source.type].name);
         recipe_schema(&session->recipe, &session->schema);
         return schema_lay_out(&session->schema, setup->slot_rows, fault);
 }
@@ -173,6 +190,7 @@ static int map(void *mappedp, int fd, uint64_t size, const char *what, struct fa
 
 static int set_up(struct session *session, const struct message_setup *setup, const int *fds,
                   struct fault *fault) {
+        const struct source_ops *ops;
         int r;
 
         if (setup->verify && (setup->slots != 1 || setup->slot_rows != 1))
@@ -193,6 +211,9 @@ static int set_up(struct session *session, const struct message_setup *setup, co
         session->populated = calloc((setup->slots + 7) / 8, 1);
         if (!session->populated)
                 return fault_set(fault, -ENOMEM, "no memory for %u slots", setup->slots);
+        ops = source_find(session->recipe.source.type);
+        if (ops->set_worker)
+                ops->set_worker(setup->worker);
         progress_init(session->page);
         session->shuffle = setup->shuffle;
         session->replace = setup->on_error == MESSAGE_ON_ERROR_REPLACE;
@@ -288,16 +309,18 @@ static int on_bad(void *context, uint64_t sample, const char *file, int error, c
 
 static int on_condemned(struct session *session, struct fault *fault) {
         const struct message_condemned *condemned = &session->in.condemned;
+        uint64_t bound = session->samples;
         struct fault why = {0};
         int r;
 
         if (!session->assembly)
                 return out_of_turn(session, fault);
+        if (session->recipe.source.given_order)
+                bound = MESSAGE_SAMPLES_MAX; /* an epoch's rows may be fewer than the dataset has samples */
         for (uint32_t i = 0; i < condemned->n_sample; i++)
-                if (condemned->sample[i] >= session->samples)
+                if (condemned->sample[i] >= bound)
                         return fault_set(fault, -EBADMSG, "CONDEMNED: sample %llu of %llu",
-                                         (unsigned long long)condemned->sample[i],
-                                         (unsigned long long)session->samples);
+                                         (unsigned long long)condemned->sample[i], (unsigned long long)bound);
         r = assembly_condemn(session->assembly, condemned->sample, condemned->n_sample);
         if (r == 0)
                 return 0;
@@ -316,6 +339,7 @@ static void keep_memory(void) {
 }
 
 static int on_index(struct session *session, int index_fd, struct fault *fault) {
+        const struct source_ops *ops = source_find(session->recipe.source.type);
         struct fault why = {0};
         int r;
 
@@ -326,13 +350,43 @@ static int on_index(struct session *session, int index_fd, struct fault *fault) 
         r = assembly_new(&session->assembly, &session->recipe, &session->schema, session->samples,
                          session->shuffle, index_fd, &why);
         if (r < 0)
-                return send_useless(session, r, &why, fault);
+                return send_useless_raised(session, r, &why, ops->exception ? ops->exception() : NULL, fault);
         if (session->replace || session->verify)
                 assembly_replace_bad(session->assembly, on_bad, session);
         return 0;
 }
 
+/* ---- ORDER ---- */
+
+static int on_order(struct session *session, int fd, struct fault *fault) {
+        const struct message_order *order = &session->in.order;
+        struct fault why = {0};
+        int r;
+
+        if (session->slots == 0 || !session->recipe.source.given_order)
+                return out_of_turn(session, fault);
+        r = orders_add(&session->orders, order->seed, order->epoch, order->entries, fd, &why);
+        return r < 0 ? send_useless(session, r, &why, fault) : 0;
+}
+
 /* ---- ASSIGN ---- */
+
+/* Verifying goes by the samples' own numbers. */
+static int check_order(const struct session *session, const struct message_chunk *chunk,
+                       struct fault *fault) {
+        const struct given_order *order;
+
+        if (!session->recipe.source.given_order || session->verify)
+                return 0;
+        order = orders_find(&session->orders, chunk->seed, chunk->epoch);
+        if (!order)
+                return fault_set(fault, -EBADMSG, "ASSIGN: no ORDER has come for epoch %u of seed %llu",
+                                 chunk->epoch, (unsigned long long)chunk->seed);
+        if (order->entries < session->samples)
+                return fault_set(fault, -EBADMSG, "ASSIGN: an order of %llu entries for %llu rows",
+                                 (unsigned long long)order->entries, (unsigned long long)session->samples);
+        return 0;
+}
 
 static int check_chunk(const struct session *session, const struct message_chunk *chunk,
                        struct fault *fault) {
@@ -345,7 +399,7 @@ static int check_chunk(const struct session *session, const struct message_chunk
                 return fault_set(fault, -EBADMSG, "ASSIGN: rows %llu to %llu of an epoch of %llu",
                                  (unsigned long long)chunk->row, (unsigned long long)chunk->row + chunk->rows,
                                  (unsigned long long)session->samples);
-        return 0;
+        return check_order(session, chunk, fault);
 }
 
 /* Enters the slot's memory into our page tables as a whole, the first time. */
@@ -381,7 +435,7 @@ static int send_sample_broken(struct session *session, const struct message_chun
                               struct fault *fault) {
         struct message_broken *broken = &session->out.broken;
 
-        set_broken(session, error, why);
+        set_broken(session, error, why, failure->exception);
         broken->sample_given = 1;
         broken->sample = failure->sample;
         broken->slot = chunk->slot;
@@ -390,17 +444,19 @@ static int send_sample_broken(struct session *session, const struct message_chun
         return reply(session, -1, fault);
 }
 
-static struct assembly_chunk as_assembly_chunk(const struct message_chunk *chunk) {
+static struct assembly_chunk as_assembly_chunk(const struct session *session,
+                                               const struct message_chunk *chunk) {
         return (struct assembly_chunk){.slot = chunk->slot,
                                        .seed = chunk->seed,
                                        .epoch = chunk->epoch,
                                        .row = chunk->row,
                                        .first = chunk->first,
-                                       .rows = chunk->rows};
+                                       .rows = chunk->rows,
+                                       .order = orders_find(&session->orders, chunk->seed, chunk->epoch)};
 }
 
 static int verify_chunk(struct session *session, const struct message_chunk *chunk, struct fault *fault) {
-        struct assembly_chunk samples = as_assembly_chunk(chunk);
+        struct assembly_chunk samples = as_assembly_chunk(session, chunk);
         uint64_t begin = clock_ns();
         int r;
 
@@ -411,7 +467,7 @@ static int verify_chunk(struct session *session, const struct message_chunk *chu
 }
 
 static int fill_chunk(struct session *session, const struct message_chunk *chunk, struct fault *fault) {
-        struct assembly_chunk rows = as_assembly_chunk(chunk);
+        struct assembly_chunk rows = as_assembly_chunk(session, chunk);
         struct assembly_failure failure;
         struct fault why = {0};
         uint64_t begin = clock_ns();
@@ -473,6 +529,8 @@ static int dispatch(struct session *session, const int *fds, size_t n_fds, struc
                 return on_index(session, n_fds > 0 ? fds[0] : -1, fault);
         case MESSAGE_CONDEMNED:
                 return on_condemned(session, fault);
+        case MESSAGE_ORDER:
+                return on_order(session, fds[0], fault);
         case MESSAGE_ASSIGN:
                 return on_assign(session, fault);
         default:

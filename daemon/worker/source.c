@@ -1,8 +1,7 @@
 /* SPDX-FileCopyrightText: The pinfeed authors */
 /* SPDX-License-Identifier: Apache-2.0 */
 
-/* The table of sources, by place in enum recipe_source_type, and what is true of every source's index: its
- * SHA-256.
+/* Finding a source in the table that this program has, and what is true of every source's index: its SHA-256.
  *
  * The sum is taken over a canonical form and not over the bytes of the memfd, so that the file's layout may
  * change without changing what a saved state is compared with: for each sample its relative name, a NUL, its
@@ -13,18 +12,10 @@
 #include <nettle/sha2.h>
 #include <string.h>
 
-extern const struct source_ops source_synthetic;
-extern const struct source_ops source_imagefolder;
-
-static const struct source_ops *const sources[] = {
-        [RECIPE_SYNTHETIC] = &source_synthetic,
-        [RECIPE_IMAGEFOLDER] = &source_imagefolder,
-};
-
 const struct source_ops *source_find(int type) {
-        if (type < 0 || (size_t)type >= sizeof(sources) / sizeof(sources[0]))
+        if (type < 0 || type >= SOURCE_TYPES)
                 return NULL;
-        return sources[type];
+        return source_table[type];
 }
 
 static void put_little_endian(uint8_t *to, uint64_t value, unsigned bytes) {

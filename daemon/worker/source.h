@@ -2,8 +2,10 @@
 /* SPDX-FileCopyrightText: The pinfeed authors */
 /* SPDX-License-Identifier: Apache-2.0 */
 
-/* A source yields samples by number. One file under sources/ and one line in source.c make a new one. */
+/* A source yields samples by number. One file under sources/ and one line in source-table.c make a new one.
+ */
 
+#include "proto/message-table.h"
 #include "proto/recipe.h"
 #include "proto/index.h"
 
@@ -18,6 +20,15 @@ struct source_request {
         uint64_t seed;
         uint32_t epoch;
         uint64_t sample;
+        uint64_t row;         /* of the epoch: the sample's own where that is known, else the one it fills */
+        const int64_t *order; /* of the epoch, as a job has given it; NULL: none was */
+        uint64_t entries;     /* of `order` */
+};
+
+/* What a sample's making has raised, for sources that run code of the user's. Valid UTF-8 without NUL. */
+struct source_exception {
+        char type[MESSAGE_TYPE_MAX + 1];
+        char traceback[MESSAGE_TRACEBACK_MAX + 1];
 };
 
 /* A scan calls this now and then; it may be NULL. */
@@ -56,9 +67,23 @@ struct source_ops {
 
         /* Name of a sample for messages, "" if it has none; cut to `size`. */
         void (*name_of)(struct source *source, uint64_t sample, char *name, size_t size);
+
+        /* Tells the worker's number, before all else. NULL where it makes no difference. */
+        void (*set_worker)(uint32_t worker);
+
+        /* What the call that has just failed had raised, valid until the next call; NULL: nothing. NULL for
+         * sources that raise nothing. */
+        const struct source_exception *(*exception)(void);
 };
 
-/* By place: enum recipe_source_type; NULL for an unknown one. */
+enum {
+        SOURCE_TYPES = RECIPE_PYTHON + 1,
+};
+
+/* Those that this program has; NULL in the places of others. */
+extern const struct source_ops *const source_table[SOURCE_TYPES];
+
+/* By place: enum recipe_source_type; NULL for one that is not in the table. */
 const struct source_ops *source_find(int type);
 
 enum {

@@ -294,6 +294,26 @@ START_TEST(session_ends_at_nonsense) {
 }
 END_TEST
 
+START_TEST(session_has_no_interpreter) {
+        struct conversation talk;
+
+        begin_talk(&talk,
+                   "{\"source\": {\"type\": \"python\", \"brought\": true, \"fields\": \"a=int64[]\"}, "
+                   "\"transforms\": [], \"output\": {}}",
+                   2, 6);
+        talk.message.type = MESSAGE_SCAN;
+        talk.message.scan = (struct message_scan){0};
+        say(&talk, NULL, 0);
+        hear(&talk, MESSAGE_BROKEN);
+        ck_assert_uint_eq(talk.message.broken.error, EOPNOTSUPP);
+        ck_assert_ptr_nonnull(strstr(talk.message.broken.text, "needs a worker in Python"));
+        ck_assert_str_eq(talk.message.broken.exception, "");
+        pthread_join(talk.thread, NULL);
+        ck_assert_int_eq(talk.result, 0);
+        close(talk.ours);
+}
+END_TEST
+
 START_TEST(session_wants_its_turn_kept) {
         struct conversation talk;
 
@@ -692,6 +712,7 @@ static Suite *session_suite(void) {
         tcase_add_test(session, session_reports_the_bad_sample_and_goes_on);
         tcase_add_test(session, session_reports_a_failed_scan);
         tcase_add_loop_test(session, session_ends_at_nonsense, 0, sizeof(nonsense) / sizeof(nonsense[0]));
+        tcase_add_test(session, session_has_no_interpreter);
         tcase_add_test(session, session_wants_its_turn_kept);
         suite_add_tcase(suite, session);
 
