@@ -62,7 +62,7 @@ static void print_recipe(FILE *out, const struct recipe *recipe) {
                 fprintf(out, " %s, %" PRIu64 " samples\n", recipe_synthetic_modes[source->mode],
                         source->samples);
         else
-                fprintf(out, " %s\n", source->path);
+                fprintf(out, " %s\n", source->type == RECIPE_PYTHON ? source->dataset : source->path);
         for (uint32_t i = 0; i < recipe->n_transforms; i++)
                 fprintf(out, "%s%s", i ? ", " : "  transforms  ",
                         recipe_transforms[recipe->transforms[i].type].name);

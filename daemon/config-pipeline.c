@@ -80,10 +80,13 @@ static int settle_last_batch(struct config_pipeline *pipeline, const struct mapp
         return 0;
 }
 
-/* Who shuffles trains, and will want another epoch; who does not, validates, and may want this one only. */
+/* Who shuffles trains, and will want another epoch; who does not, validates, and may want this one only.
+ * Where orders are given nobody knows the next one. */
 static void settle_lookahead(struct config_pipeline *pipeline) {
+        bool is_known = !pipeline->recipe.source.given_order;
+
         if (pipeline->lookahead > CONFIG_LOOKAHEAD_MAX)
-                pipeline->lookahead = pipeline->shuffle ? 1 : 0;
+                pipeline->lookahead = pipeline->shuffle && is_known ? 1 : 0;
 }
 
 /* Keys of one policy say nothing under the other; somebody must have meant something. */
@@ -94,6 +97,25 @@ static int settle_warm(struct config_pipeline *pipeline, const struct mapping *m
                               pipeline->n_slots, pipeline->warm);
         if (pipeline->warm > 0)
                 pipeline->reserve = CONFIG_RESERVE_START;
+        return 0;
+}
+
+/* Nothing can be prepared before a job is there who brings the workers, or the order. */
+static int check_python(const struct config_pipeline *pipeline, const struct mapping *mapping,
+                        struct fault *fault) {
+        const struct recipe_source *source = &pipeline->recipe.source;
+
+        if (!source->brought && !source->given_order)
+                return 0;
+        if (pipeline->reserve == CONFIG_RESERVE_START)
+                return refuse(mapping, mapping_value(mapping, "warm") ? "warm" : "reserve", fault,
+                              "expected nothing to be prepared before a job is there, with `%s: true`",
+                              source->brought ? "brought" : "given_order");
+        if (source->given_order && pipeline->lookahead > 0)
+                return refuse(mapping, "lookahead", fault,
+                              "expected 0 with `given_order: true`: each order comes with its epoch, got "
+                              "%" PRIu64,
+                              pipeline->lookahead);
         return 0;
 }
 
@@ -114,7 +136,7 @@ static int check_samples(const struct config_pipeline *pipeline, const struct ma
         const struct yaml_node_s *node =
                 mapping_peek(mapping->document, mapping_value(mapping, "source"), "samples");
 
-        if (pipeline->recipe.source.type != RECIPE_SYNTHETIC || pipeline->last_batch != LAST_BATCH_DROP ||
+        if (!node || pipeline->recipe.source.samples == 0 || pipeline->last_batch != LAST_BATCH_DROP ||
             pipeline->recipe.source.samples >= pipeline->batch_size)
                 return 0;
         return document_fault(mapping->document, node, &path, fault, -EINVAL,
@@ -218,9 +240,11 @@ int config_read_pipeline(struct config_pipeline *pipeline, struct document *docu
                 r = settle_ring(pipeline, &mapping, fault);
         if (!r)
                 r = settle_warm(pipeline, &mapping, fault);
+        settle_lookahead(pipeline);
+        if (!r)
+                r = check_python(pipeline, &mapping, fault);
         if (r < 0)
                 return r;
-        settle_lookahead(pipeline);
         pipeline->line = document_line(name);
         note_lines(pipeline, &mapping);
         return 0;

@@ -127,6 +127,28 @@ static int refuse_daemons_keys(const struct mapping *top, struct fault *fault) {
         return 0;
 }
 
+/* What only a definition may say: nobody brings anything to a pipeline that stands in the daemon's own file.
+ */
+static int refuse_jobs_keys(const struct config *config, struct document *document, struct fault *fault) {
+        const struct yaml_node_s *pipelines = mapping_peek(document, document_root(document), "pipelines");
+        struct document_path top = {NULL, "pipelines", 0};
+
+        for (uint32_t i = 0; i < config->n_pipelines; i++) {
+                const struct config_pipeline *pipeline = &config->pipelines[i];
+                struct document_path name = {&top, pipeline->name, 0}, source = {&name, "source", 0},
+                                     path = {&source, "brought", 0};
+                const struct yaml_node_s *node = mapping_peek(document, pipelines, pipeline->name);
+
+                if (!recipe_is_brought(&pipeline->recipe))
+                        continue;
+                node = mapping_peek(document, mapping_peek(document, node, "source"), "brought");
+                return document_fault(document, node, &path, fault, -EINVAL,
+                                      "expected it only in what a job defines, which also brings the "
+                                      "workers, as pinfeed.DataLoader does");
+        }
+        return 0;
+}
+
 /* `daemon`: whose definition it is; NULL: it is a daemon's own. */
 static int read_top(struct config *config, struct document *document, const struct config *daemon,
                     struct fault *fault) {
@@ -150,6 +172,8 @@ static int read_top(struct config *config, struct document *document, const stru
         }
         if (!r)
                 r = read_pipelines(config, document, mapping_value(&top, "pipelines"), directory, fault);
+        if (!r && !daemon)
+                r = refuse_jobs_keys(config, document, fault);
         return r;
 }
 
@@ -228,9 +252,16 @@ static bool has_same_keys(const struct config_pipeline *a, const struct config_p
         return same;
 }
 
+/* Of a dataset that jobs bring, what its rows are: how fast and in what portions is the first one's matter.
+ */
+static bool has_same_rows(const struct config_pipeline *a, const struct config_pipeline *b) {
+        return a->shuffle == b->shuffle && a->on_error == b->on_error && a->max_errors == b->max_errors;
+}
+
 bool config_is_same(const struct config_pipeline *a, const struct config_pipeline *b) {
         json_t *left = recipe_to_json(&a->recipe), *right = recipe_to_json(&b->recipe);
-        bool same = left && right && json_equal(left, right) && has_same_keys(a, b);
+        bool same = left && right && json_equal(left, right) &&
+                    (recipe_is_brought(&a->recipe) ? has_same_rows(a, b) : has_same_keys(a, b));
 
         json_decref(left);
         json_decref(right);

@@ -111,5 +111,6 @@ const char *config_last_batch_name(enum last_batch last_batch);
 
 const struct config_pipeline *config_find(const struct config *config, const char *name);
 
-/* Whether two pipelines are the same but for their names and places: every key and the whole recipe. */
+/* Whether two pipelines are the same but for their names and places: every key and the whole recipe. Of one
+ * whose workers are brought only what decides the rows: the recipe, shuffle, on_error and max_errors. */
 bool config_is_same(const struct config_pipeline *a, const struct config_pipeline *b);

@@ -117,6 +117,17 @@ static void on_read(void *context, struct job *job) {
         pipeline_read(job->owner, job);
 }
 
+static void on_bring(void *context, struct job *job) {
+        pipeline_bring(job->owner, job);
+}
+
+static void on_order(void *context, struct job *job, const struct message_order *order, int *fd) {
+        struct fault fault;
+
+        if (pipeline_take_order(job->owner, order, fd, &fault) < 0)
+                job_close(job, fault.text);
+}
+
 static void on_closed(void *context, struct job *job) {
         struct daemon *daemon = context;
 
@@ -125,8 +136,13 @@ static void on_closed(void *context, struct job *job) {
                 pipeline_detach(job->owner, job);
 }
 
-static const struct job_events job_events = {
-        .attach = on_attach, .release = on_release, .seek = on_seek, .closed = on_closed, .read = on_read};
+static const struct job_events job_events = {.attach = on_attach,
+                                             .release = on_release,
+                                             .seek = on_seek,
+                                             .closed = on_closed,
+                                             .read = on_read,
+                                             .bring = on_bring,
+                                             .order = on_order};
 
 static void on_connection(uv_poll_t *poll, int status, int events);
 

@@ -11,6 +11,9 @@
  * newer one is what the name means from then on to those who send no definition (daemon_find_pipeline). If
  * somebody defines the older one again before that, it is the newer one again.
  *
+ * A definition may say that the job brings the workers. Then less of it counts (config_is_same), and it is
+ * forgotten with its last job: nobody else could go on with it.
+ *
  * What only a user may do: code of theirs will run with the rights of this process, and a path in a
  * definition is opened with them. So a definition is taken by a daemon that says it is private, from its own
  * uid; not even from root, which should not find its files read by a user's daemon by mistake.
@@ -135,14 +138,20 @@ static bool is_superseded(const struct daemon *daemon, const struct pipeline *pi
         return false;
 }
 
-static void sweep(struct daemon *daemon) {
+/* Forgets those that nobody can mean any more, except `meant`, which a job is about to attach to. */
+static void sweep(struct daemon *daemon, const struct pipeline *meant) {
         for (uint32_t i = daemon->n_pipelines; i-- > 0;) {
                 const struct pipeline *pipeline = daemon->pipelines[i];
+                const char *reason = NULL;
 
-                if (!may_go(pipeline) || !is_superseded(daemon, pipeline))
+                if (is_superseded(daemon, pipeline))
+                        reason = "its name means another one by now";
+                else if (pipeline_is_brought(pipeline))
+                        reason = "its last job has left, and took the dataset along";
+                if (!reason || pipeline == meant || !may_go(pipeline))
                         continue;
-                log_line(LOG_INFO, "pipeline %s of %s is forgotten: its name means another one by now",
-                         pipeline->label, pipeline->whole->file);
+                log_line(LOG_INFO, "pipeline %s of %s is forgotten: %s", pipeline->label,
+                         pipeline->whole->file, reason);
                 remove_pipeline(daemon, i);
         }
 }
@@ -151,7 +160,7 @@ static void on_rested(void *context, struct pipeline *pipeline) {
         struct daemon *daemon = context;
 
         if (pipeline->definition && !daemon->stopping)
-                sweep(daemon);
+                sweep(daemon, NULL);
 }
 
 /* 0, or -ENOSPC when every one of them is needed. */
@@ -249,6 +258,6 @@ int definition_take(struct daemon *daemon, const struct job *job, struct pipelin
                 return r;
         if ((*pipeline)->definition)
                 (*pipeline)->asked = ++daemon->definitions;
-        sweep(daemon);
+        sweep(daemon, *pipeline);
         return 0;
 }

@@ -5,7 +5,7 @@
  *
  *     connect --> QUEUED --> NEW --HELLO--> GREETED --ATTACH--> ATTACHING --> ATTACHED --> CLOSED (from
  *                                             | ^                                           every state)
- *                                             DEFINE
+ *                                             DEFINE, BRING, ORDER (these two also later)
  *
  * QUEUED only if its uid connects more often than daemon/quota.h allows: such a connection is not read until
  * it is its turn, but that it is gone is noticed. From NEW on it has JOB_SILENCE_MS until ATTACH.
@@ -72,6 +72,8 @@ static void on_closed(uv_handle_t *handle) {
         fd_closep(&job->pidfd);
         fd_closep(&job->socket); /* last: the peer sees it, and may count what is left */
         forget_definition(job);
+        fd_closep(&job->zygote_fd);
+        orders_deinit(&job->orders);
         free(job->outbox);
         free(job->segments);
         free(job);
@@ -354,7 +356,37 @@ static void on_define(struct job *job, const struct message_define *define) {
         definition->length += length;
 }
 
-static void on_message(struct job *job, const struct message *message) {
+/* Kept until ATTACH, as the definition; the last one counts. */
+static void on_bring(struct job *job, const struct message_bring *bring, int *fd) {
+        fd_closep(&job->zygote_fd);
+        job->zygote_fd = fd_take(fd);
+        job->zygote_pid = bring->pid;
+        if (job->state != JOB_GREETED)
+                job->events->bring(job->context, job);
+}
+
+static void on_order(struct job *job, const struct message_order *message, int *fd) {
+        struct order *order;
+        struct fault fault;
+
+        if (job->state != JOB_GREETED)
+                job->events->order(job->context, job, message, fd);
+        else if (orders_add(&job->orders, message, fd, &order, &fault) < 0)
+                job_close(job, fault.text);
+}
+
+/* What comes with descriptors: what the job brings to its pipeline. False: it is not of these. */
+static bool on_gift(struct job *job, const struct message *message, int *fd) {
+        if (job->state != JOB_GREETED && job->state != JOB_ATTACHING && job->state != JOB_ATTACHED)
+                return false;
+        if (message->type == MESSAGE_BRING)
+                on_bring(job, &message->bring, fd);
+        else if (message->type == MESSAGE_ORDER)
+                on_order(job, &message->order, fd);
+        return message->type == MESSAGE_BRING || message->type == MESSAGE_ORDER;
+}
+
+static void on_message(struct job *job, const struct message *message, int *fd) {
         if (message->type == MESSAGE_HELLO && job->state == JOB_NEW) {
                 on_hello(job, &message->hello);
         } else if (message->type == MESSAGE_ATTACH && job->state == JOB_GREETED) {
@@ -373,7 +405,7 @@ static void on_message(struct job *job, const struct message *message) {
                 on_mapped(job, &message->mapped);
         } else if (message->type == MESSAGE_READ && job->state == JOB_ATTACHED) {
                 job->events->read(job->context, job);
-        } else {
+        } else if (!on_gift(job, message, fd)) {
                 char reason[64];
 
                 snprintf(reason, sizeof(reason), "it sent %s out of turn", message_name(message->type));
@@ -389,10 +421,11 @@ static void receive(struct job *job) {
         int r;
 
         r = message_receive(job->socket, &message, fds, &n_fds, MESSAGE_BY_JOB, &fault);
-        if (r == 0)
-                on_message(job,
-                           &message); /* no message of a job carries descriptors: the decoder refused those */
-        else if (r == MESSAGE_E_CLOSED || r == -ECONNRESET)
+        if (r == 0) {
+                _cleanup_(fd_closep) int fd = n_fds > 0 ? fds[0] : -1; /* the decoder allows one at most */
+
+                on_message(job, &message, &fd);
+        } else if (r == MESSAGE_E_CLOSED || r == -ECONNRESET)
                 job_close(job, NULL);
         else if (r < 0)
                 job_close(job, fault.text);
@@ -495,11 +528,13 @@ int job_new(uv_loop_t *loop, struct list *jobs, struct quota *quota, int socket,
         *job = (struct job){.id = id,
                             .socket = socket,
                             .pidfd = -1,
+                            .zygote_fd = -1,
                             .quota = quota,
                             .events = events,
                             .context = context,
                             .connected_ns = clock_ns()};
         list_init(&job->pipeline_link);
+        orders_init(&job->orders);
         r = admit(job, &wait_ns, fault);
         if (r == 0 && (r = init_handles(job, loop, fault)) < 0)
                 quota_leave(quota, job->uid, false);

@@ -6,6 +6,7 @@
 
 #include "base/list.h"
 #include "daemon/map.h"
+#include "daemon/orders.h"
 #include "daemon/recent.h"
 #include "proto/message.h"
 
@@ -60,6 +61,10 @@ struct job_events {
         void (*closed)(void *context, struct job *job);
         /* Its user has asked for a batch; may be said again. */
         void (*read)(void *context, struct job *job);
+        /* It has brought a zygote: job->zygote_fd, the callee's to take. It may be refused by job_close. */
+        void (*bring)(void *context, struct job *job);
+        /* It gives the order of an epoch; *fd is the callee's to take. It may be refused by job_close. */
+        void (*order)(void *context, struct job *job, const struct message_order *order, int *fd);
 };
 
 struct job {
@@ -84,6 +89,9 @@ struct job {
                                          filled in what was left to it: batch_size, last_batch */
         uint64_t seed;                /* of its stream */
         struct job_definition definition; /* until it has been asked for */
+        int zygote_fd;                    /* that it has brought and nobody has taken; -1: none */
+        uint32_t zygote_pid;
+        struct orders orders; /* that it has given before its ATTACH */
         uint64_t connected_ns;
         struct recent recent; /* see observe.c */
         struct map map;       /* how it maps the ring */

@@ -273,7 +273,7 @@ static void add_sample(struct diagnosis_facts *facts, const struct pipeline *pip
                 facts->sample_seconds = seconds;
                 facts->sample = worker->look.sample;
                 facts->sample_worker = worker->number;
-                facts->sample_pid = worker->pid;
+                facts->sample_pid = worker->process.pid;
         }
 }
 

@@ -297,6 +297,10 @@ static int make_entry(const struct pipeline *pipeline, struct job *job, struct s
                 r = check_state(pipeline, job, fault);
         if (r >= 0)
                 r = position_check(&plan, job->attach.start_row, fault);
+        if (r >= 0)
+                r = pipeline_check_order(
+                        pipeline, job->seed,
+                        position_first(&plan, job->attach.start_epoch, job->attach.start_row).epoch, fault);
         if (r < 0)
                 return refused_by(pipeline, pipeline->config->line, r, fault);
         *entry = (struct scheduler_job){.id = job->id,

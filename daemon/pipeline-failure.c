@@ -52,14 +52,14 @@ void pipeline_lose(struct pipeline *pipeline, const struct message_chunk *chunk,
 void pipeline_describe_death(const struct pipeline *pipeline, const struct pool_worker *worker,
                              struct message_failed *failed) {
         uint64_t sample = atomic_load_explicit(&worker->page->sample, memory_order_acquire);
-        char how[FAULT_TEXT_MAX + 64], where[MESSAGE_FILE_MAX + 64] = "";
+        char how[FAULT_TEXT_MAX + 64], where[MESSAGE_FILE_MAX + 64] = "", pid[32] = "";
         struct fault fault;
 
         *failed = (struct message_failed){.error = EIO,
                                           .worker = worker->number,
-                                          .pid = (uint32_t)worker->pid,
-                                          .signal = (uint8_t)worker->signal,
-                                          .exit_status = (uint8_t)worker->exit_status};
+                                          .pid = (uint32_t)worker->process.pid,
+                                          .signal = (uint8_t)worker->process.signal,
+                                          .exit_status = (uint8_t)worker->process.exit_status};
         if (worker->n_chunks > 0 && sample != WORKER_PAGE_IDLE) {
                 failed->sample_given = 1;
                 failed->sample = sample;
@@ -67,13 +67,20 @@ void pipeline_describe_death(const struct pipeline *pipeline, const struct pool_
                 snprintf(where, sizeof(where), " while at sample %" PRIu64 "%s%s%s", sample,
                          *failed->file ? " (" : "", failed->file, *failed->file ? ")" : "");
         }
-        if (*worker->expelled.text)
+        if (worker->process.error > 0)
+                snprintf(how, sizeof(how), "could not be forked by its zygote (pid %d): %s",
+                         pipeline->zygote_pid, strerror(worker->process.error));
+        else if (worker->process.orphaned)
+                snprintf(how, sizeof(how), "has ended with the zygote that forked it");
+        else if (*worker->expelled.text)
                 snprintf(how, sizeof(how), "was killed by pinfeedd: %s", worker->expelled.text);
-        else if (worker->signal)
-                snprintf(how, sizeof(how), "was killed by signal %d", worker->signal);
+        else if (worker->process.signal)
+                snprintf(how, sizeof(how), "was killed by signal %d", worker->process.signal);
         else
-                snprintf(how, sizeof(how), "ended with exit status %d", worker->exit_status);
-        fault_set(&fault, -EIO, "worker %u (pid %d) %s%s", worker->number, worker->pid, how, where);
+                snprintf(how, sizeof(how), "ended with exit status %d", worker->process.exit_status);
+        if (worker->process.pid > 0)
+                snprintf(pid, sizeof(pid), " (pid %d)", worker->process.pid);
+        fault_set(&fault, -EIO, "worker %u%s %s%s", worker->number, pid, how, where);
         snprintf(failed->text, sizeof(failed->text), "%s", fault.text);
 }
 
@@ -90,6 +97,7 @@ void pipeline_fail(struct pipeline *pipeline, int error) {
         uv_timer_stop(&pipeline->resting);
         pipeline->state = PIPELINE_FAILED;
         pipeline_fail_jobs(pipeline, true, 0, &failed);
+        orders_deinit(&pipeline->orders);
         pool_stop(&pipeline->pool, false);
         pipeline_announce(pipeline, error);
         budget_share_out(pipeline->budget); /* its workers are not busy any more */

@@ -8,6 +8,8 @@
 #include "daemon/pipeline.h"
 #include "daemon/scheduler.h"
 
+struct zygote;
+
 static inline struct job *pipeline_job_of(struct list *link) {
         return container_of(link, struct job, pipeline_link);
 }
@@ -57,6 +59,25 @@ void pipeline_give_work(struct pipeline *pipeline);
 uint64_t pipeline_rows_in(const struct pipeline *pipeline, uint64_t ns);
 /* It is under the budget, unless it has a number of workers of its own. */
 void pipeline_join_budget(struct pipeline *pipeline);
+
+/* Whether it has workers, or is about to have some: none of them end. */
+bool pipeline_is_up(const struct pipeline *pipeline);
+
+/* pipeline-brought.c: takes job->zygote_fd, if it has brought one, in place of an earlier one of this job. 0
+ * or a negative errno. */
+int pipeline_take_zygote(struct pipeline *pipeline, struct job *job, struct fault *fault);
+/* The job has no zygotes any more, but that one (NULL: none at all). */
+void pipeline_leave_zygote(struct pipeline *pipeline, const struct job *job, const struct zygote *but);
+/* Whether there can be workers at all: 0 or a negative errno with `failure` set. */
+int pipeline_check_start(struct pipeline *pipeline);
+/* Fails the pipeline if its jobs have nobody who forks for them: false. */
+bool pipeline_check_zygote(struct pipeline *pipeline);
+/* Takes the orders that the job has given before its ATTACH. 0 or a negative errno. */
+int pipeline_take_orders(struct pipeline *pipeline, struct job *job, struct fault *fault);
+/* Tells a worker that has its index of the orders that there are. */
+void pipeline_tell_orders(struct pipeline *pipeline, struct pool_worker *worker);
+/* Whether this epoch can be made: its order was given, or is nobody's to give. 0 or -EINVAL. */
+int pipeline_check_order(const struct pipeline *pipeline, uint64_t seed, uint32_t epoch, struct fault *fault);
 
 /* Every ATTACHING job becomes ATTACHED or is refused, every SEEK is answered, or they go on waiting; the
  * pipeline is READY. */

@@ -20,6 +20,10 @@
  * ever. Only workers that were started after the last death in vain count: somebody may kill a hundred of
  * them at once, and that is one.
  *
+ * A worker that goes with the zygote that forked it has not died in vain, and is no death at all: its rows go
+ * back, and the next zygote, if there is one, forks another (pipeline-brought.c). One that could not be
+ * forked is like one that dies at once.
+ *
  * A killed process that does not end (dead storage) may still write into the slot of the chunk it had in
  * work. The slot is quarantined and its rows are made in another one; it comes back when the process is gone.
  *
@@ -156,14 +160,17 @@ void pipeline_on_restart(uv_timer_t *timer) {
         pipeline_step(pipeline);
 }
 
+static void count_vain(struct pipeline *pipeline, const struct pool_worker *worker) {
+        if (pipeline->vain_deaths > 0 && worker->started_ns <= pipeline->vain_ns)
+                return;
+        pipeline->vain_deaths++;
+        pipeline->vain_ns = clock_ns();
+}
+
 /* Somebody takes the dead worker's place, soon or, after deaths in vain, later. */
-static void restart(struct pipeline *pipeline, const struct pool_worker *worker) {
+static void restart(struct pipeline *pipeline) {
         uint64_t pause = 0;
 
-        if (pipeline->vain_deaths == 0 || worker->started_ns > pipeline->vain_ns) {
-                pipeline->vain_deaths++;
-                pipeline->vain_ns = clock_ns();
-        }
         if (uv_is_active((uv_handle_t *)&pipeline->restart))
                 return;
         if (pipeline->vain_deaths > VAIN_FREE)
@@ -171,6 +178,15 @@ static void restart(struct pipeline *pipeline, const struct pool_worker *worker)
         if (pause > PAUSE_MOST_MS)
                 pause = PAUSE_MOST_MS;
         uv_timer_start(&pipeline->restart, pipeline_on_restart, pause, 0);
+}
+
+/* Its rows go back, and say nothing about any sample. */
+static void take_back(struct pipeline *pipeline, const struct pool_worker *worker,
+                      const struct message_failed *failed) {
+        pipeline->stepping = true; /* no new work before all of this is done */
+        for (uint32_t i = 0; i < worker->n_chunks; i++)
+                recover(pipeline, worker, &worker->chunks[i], false, failed);
+        pipeline->stepping = false;
 }
 
 /* The pipeline had not even begun, or workers die and die. */
@@ -181,12 +197,43 @@ static void give_up(struct pipeline *pipeline, const struct message_failed *fail
         pipeline_fail(pipeline, -EIO);
 }
 
-void pipeline_on_died(void *context, const struct pool_worker *worker) {
-        struct pipeline *pipeline = context;
-        enum pool_death death = pool_judge_death(&pipeline->pool, worker);
-        bool counts = pool_death_may_be_the_sample(death);
+/* The next zygote forks others. Whether there is one is seen at the end of the step. */
+static void bury_orphan(struct pipeline *pipeline, const struct pool_worker *worker) {
         struct message_failed failed;
 
+        pipeline_describe_death(pipeline, worker, &failed);
+        take_back(pipeline, worker, &failed);
+        restart(pipeline);
+        pipeline_step(pipeline);
+}
+
+/* It never was; perhaps the next one is. */
+static void bury_unborn(struct pipeline *pipeline, const struct pool_worker *worker) {
+        struct message_failed failed;
+
+        pipeline_describe_death(pipeline, worker, &failed);
+        log_line(LOG_ERROR, "pipeline %s: %s", pipeline->config->name, failed.text);
+        count_vain(pipeline, worker);
+        restart(pipeline);
+        if (pipeline->vain_deaths >= VAIN_MAX)
+                give_up(pipeline, &failed);
+}
+
+void pipeline_on_died(void *context, const struct pool_worker *worker) {
+        struct pipeline *pipeline = context;
+        enum pool_death death;
+        struct message_failed failed;
+        bool counts;
+
+        if (worker->process.orphaned || worker->process.error > 0) {
+                if (pipeline_is_up(pipeline) && worker->process.orphaned)
+                        bury_orphan(pipeline, worker);
+                else if (pipeline_is_up(pipeline))
+                        bury_unborn(pipeline, worker);
+                return;
+        }
+        death = pool_judge_death(&pipeline->pool, worker);
+        counts = pool_death_may_be_the_sample(death);
         if (pipeline->state == PIPELINE_STOPPING || pipeline->state == PIPELINE_FAILED)
                 return;
         pipeline_describe_death(pipeline, worker, &failed);
@@ -200,7 +247,8 @@ void pipeline_on_died(void *context, const struct pool_worker *worker) {
         for (uint32_t i = 0; i < worker->n_chunks; i++)
                 recover(pipeline, worker, &worker->chunks[i], counts, &failed);
         pipeline->stepping = false;
-        restart(pipeline, worker);
+        count_vain(pipeline, worker);
+        restart(pipeline);
         if (pipeline->vain_deaths >= VAIN_MAX)
                 give_up(pipeline, &failed);
         else
@@ -234,7 +282,8 @@ void pipeline_on_stuck(void *context, const struct pool_worker *worker) {
                 log_line(LOG_ERROR,
                          "pipeline %s: %u of %u slots wait for killed workers that do not end: storage hangs",
                          pipeline->config->name, pipeline->quarantined, pipeline->ring.slots);
-        restart(pipeline, worker);
+        count_vain(pipeline, worker);
+        restart(pipeline);
         pipeline_step(pipeline);
 }
 
@@ -256,7 +305,7 @@ void pipeline_on_returned(void *context, const struct pool_worker *worker) {
         if (pipeline->state != PIPELINE_READY || worker->n_chunks == 0)
                 return;
         log_line(LOG_INFO, "pipeline %s: worker %u (pid %d) has ended at last", pipeline->config->name,
-                 worker->number, worker->pid);
+                 worker->number, worker->process.pid);
         if (scheduler_slot_return(pipeline->scheduler, worker->chunks[0].slot) == 0)
                 pipeline->quarantined--;
         pipeline_step(pipeline);

@@ -12,6 +12,9 @@
  * a step, and with it another wait of `idle`. The same goes for a killed one that does not end: its ring
  * could not be given back anyway, and who comes can still be served from the slots that are left.
  *
+ * A pipeline whose workers its jobs bring goes with the last of them, in whatever state it is: nobody could
+ * fork for it, and nobody else can mean it.
+ *
  * A run that goes by verdicts which were lifted ends with its last job, and waits for nothing but the file
  * they stand in; where that could not be written it waits for `idle` like any other.
  *
@@ -39,10 +42,13 @@ void pipeline_start_anew(struct pipeline *pipeline) {
 }
 
 static void let_go(struct pipeline *pipeline) {
+        uv_idle_stop(&pipeline->reserving);
         uv_idle_stop(&pipeline->growing);
+        uv_timer_stop(&pipeline->reporting);
         uv_timer_stop(&pipeline->restart);
         uv_timer_stop(&pipeline->resting);
         pipeline->state = PIPELINE_IDLE;
+        orders_deinit(&pipeline->orders);
         pool_stop(&pipeline->pool, false);
         budget_share_out(pipeline->budget); /* they may have been busy for nobody */
 }
@@ -67,7 +73,10 @@ static void on_resting(uv_timer_t *timer) {
 void pipeline_rest(struct pipeline *pipeline) {
         bool waits = uv_is_active((uv_handle_t *)&pipeline->resting);
 
-        if (!is_unused(pipeline)) {
+        if (pipeline_is_brought(pipeline)) {
+                if (list_is_empty(&pipeline->jobs) && pipeline_is_up(pipeline))
+                        let_go(pipeline);
+        } else if (!is_unused(pipeline)) {
                 if (waits)
                         uv_timer_stop(&pipeline->resting);
         } else if (pipeline->verdicts->n_lifted > 0 && !pipeline->work_copy && pipeline->work_result >= 0) {

@@ -155,7 +155,10 @@ static void on_saved(uv_work_t *request, int status) {
         pipeline_start_anew(pipeline);
 }
 
+/* Not those of a dataset that a script brings: its code changes from run to run. */
 static void save(struct pipeline *pipeline) {
+        if (pipeline_is_brought(pipeline))
+                return;
         pipeline->verdicts_dirty = pipeline->work_copy != NULL;
         if (!pipeline->verdicts_dirty)
                 work(pipeline, save_in_thread, on_saved);
@@ -202,8 +205,9 @@ void pipeline_read_verdicts(struct pipeline *pipeline) {
                 pipeline_fail(pipeline, r);
                 return;
         }
-        work(pipeline, load_in_thread, on_loaded);
-        pipeline_become_ready(pipeline); /* if not even that was possible */
+        if (!pipeline_is_brought(pipeline))
+                work(pipeline, load_in_thread, on_loaded);
+        pipeline_become_ready(pipeline); /* if there was nothing to load, or not even that was possible */
 }
 
 void pipeline_condemn(struct pipeline *pipeline, uint64_t sample, const char *file, const char *text) {

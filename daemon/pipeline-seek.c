@@ -42,6 +42,14 @@ static void take_back_all(struct pipeline *pipeline, struct job *job, uint64_t n
                 scheduler_release(pipeline->scheduler, job->id, number, now);
 }
 
+/* The place may be the end of an epoch. */
+static uint32_t epoch_of(const struct pipeline *pipeline, const struct job *job,
+                         const struct message_seek *seek) {
+        struct position_plan plan = pipeline_plan(pipeline, job);
+
+        return seek->row < plan.samples ? position_first(&plan, seek->epoch, seek->row).epoch : seek->epoch;
+}
+
 /* 0, SCHEDULER_E_LATER, or why not. A rank whose seek waits was asked about its group when it came. */
 static int go(struct pipeline *pipeline, struct job *job, const struct message_seek *seek, uint64_t now,
               struct fault *fault) {
@@ -51,6 +59,8 @@ static int go(struct pipeline *pipeline, struct job *job, const struct message_s
         scheduler_view_job(pipeline->scheduler, job->id, &view);
         if (!view.seeking)
                 r = pipeline_check_group_place(pipeline, job, seek->row, fault);
+        if (r == 0)
+                r = pipeline_check_order(pipeline, job->seed, epoch_of(pipeline, job, seek), fault);
         if (r == 0)
                 r = scheduler_seek(pipeline->scheduler, job->id, seek->epoch, seek->row,
                                    pipeline->awaited + pipeline_promised(pipeline, NULL), now, fault);

@@ -70,14 +70,16 @@ int pipeline_grow(struct pipeline *pipeline) {
         struct message_setup setup;
         int r;
 
-        if (pipeline->pool.n_workers >= pipeline_workers(pipeline)) {
+        if (pipeline->pool.n_workers >= pipeline_workers(pipeline) ||
+            (pipeline_is_brought(pipeline) && !pipeline->pool.zygote)) {
                 uv_idle_stop(&pipeline->growing);
                 return 0;
         }
         r = pipeline_make_setup(pipeline, &setup, fault);
         if (r >= 0)
                 r = pool_grow(&pipeline->pool, pipeline_workers(pipeline), &setup, pipeline->ring.fd, fault);
-        if (r >= 0 && pipeline->pool.n_workers < pipeline_workers(pipeline))
+        if (r >= 0 && pipeline->pool.n_workers < pipeline_workers(pipeline) &&
+            pool_may_start(&pipeline->pool))
                 uv_idle_start(&pipeline->growing, on_growing);
         else
                 uv_idle_stop(&pipeline->growing);
@@ -102,7 +104,7 @@ static void on_growing(uv_idle_t *idle) {
                 pipeline_step(pipeline);
 }
 
-static bool is_up(const struct pipeline *pipeline) {
+bool pipeline_is_up(const struct pipeline *pipeline) {
         return pipeline->state == PIPELINE_RESERVING || pipeline->state == PIPELINE_SCANNING ||
                pipeline->state == PIPELINE_READY;
 }
@@ -114,7 +116,7 @@ void pipeline_set_workers(struct pipeline *pipeline, uint32_t workers) {
                  pipeline_workers(pipeline), pipeline_workers(pipeline) == 1 ? "" : "s",
                  workers > 0 ? "" : ", within the daemon's cpus,");
         pool_want(&pipeline->pool, pipeline_workers(pipeline));
-        if (is_up(pipeline) && pipeline_grow(pipeline) < 0)
+        if (pipeline_is_up(pipeline) && pipeline_grow(pipeline) < 0)
                 pipeline_fail(pipeline, -EIO);
         pipeline_step(pipeline);
         budget_share_out(pipeline->budget); /* if it has left, its places are free */

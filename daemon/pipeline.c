@@ -61,6 +61,9 @@ static struct job *find_job(struct pipeline *pipeline, uint32_t id) {
 }
 
 void pipeline_attach(struct pipeline *pipeline, struct job *job) {
+        struct fault fault;
+        int r;
+
         job->owner = pipeline;
         job->seed = job->attach.seed_given ? job->attach.seed : pipeline->config->seed;
         if (job->attach.batch_size == 0)
@@ -72,6 +75,13 @@ void pipeline_attach(struct pipeline *pipeline, struct job *job) {
         pipeline->unsettled = true;
         if (pipeline->state == PIPELINE_STOPPING) {
                 job_refuse(job, -ESHUTDOWN, "pinfeedd is stopping");
+                return;
+        }
+        r = pipeline_take_zygote(pipeline, job, &fault);
+        if (r >= 0)
+                r = pipeline_take_orders(pipeline, job, &fault);
+        if (r < 0) {
+                job_refuse(job, r, fault.text);
                 return;
         }
         pipeline_start(pipeline);
@@ -99,6 +109,7 @@ void pipeline_detach(struct pipeline *pipeline, struct job *job) {
         struct scheduler_job_view view;
 
         list_unlink(&job->pipeline_link);
+        pipeline_leave_zygote(pipeline, job, NULL);
         pipeline->unsettled = true;
         if (pipeline->scheduler && scheduler_view_job(pipeline->scheduler, job->id, &view) == 0) {
                 if (pipeline->state !=
@@ -179,7 +190,8 @@ void pipeline_step(struct pipeline *pipeline) {
                 pipeline_give_work(pipeline);
         }
         pipeline->stepping = false;
-        pipeline_rest(pipeline);
+        if (pipeline_check_zygote(pipeline))
+                pipeline_rest(pipeline);
 }
 
 /* ---- start ---- */
@@ -295,7 +307,9 @@ void pipeline_start(struct pipeline *pipeline) {
 
         if (pipeline->pool.stopping || (pipeline->work_copy && is_down))
                 return; /* the last try is still being cleared away; whoever ends last starts anew */
-        if (is_down) {
+        if (is_down)
+                r = pipeline_check_start(pipeline);
+        if (is_down && r >= 0) {
                 r = make_ring(pipeline);
                 if (r >= 0) {
                         pipeline->state = PIPELINE_RESERVING;
@@ -353,6 +367,25 @@ static void on_done(void *context, const struct message_part *parts, uint32_t n_
 
 static void on_started(void *context, struct pool_worker *worker) {
         pipeline_tell_condemned(context, worker);
+        pipeline_tell_orders(context, worker);
+}
+
+/* Line by line: what else may stand in a traceback belongs on no terminal. */
+static void clean_traceback(char *to, size_t size, const char *from) {
+        size_t used = 0;
+
+        while (*from && used + 1 < size) {
+                size_t length = strcspn(from, "\n");
+
+                fault_sanitize(to + used, size - used, from, length);
+                used += strlen(to + used);
+                from += length;
+                if (*from == '\n' && used + 1 < size) {
+                        to[used++] = '\n';
+                        from++;
+                }
+        }
+        to[used] = 0;
 }
 
 static void on_broken(void *context, const struct pool_worker *worker, const struct message_broken *broken,
@@ -363,7 +396,7 @@ static void on_broken(void *context, const struct pool_worker *worker, const str
                                         .sample_given = broken->sample_given,
                                         .sample = broken->sample,
                                         .worker = worker->number,
-                                        .pid = (uint32_t)worker->pid};
+                                        .pid = (uint32_t)worker->process.pid};
 
         /* UTF-8 by the decoder's word, but what a worker says may still hold control bytes. */
         fault_sanitize(failed.file, sizeof(failed.file), broken->file, strlen(broken->file));
@@ -375,6 +408,9 @@ static void on_broken(void *context, const struct pool_worker *worker, const str
                 pipeline_fail(pipeline, -EIO);
                 return;
         }
+        fault_sanitize(failed.exception, sizeof(failed.exception), broken->exception,
+                       strlen(broken->exception));
+        clean_traceback(failed.traceback, sizeof(failed.traceback), broken->traceback);
         ledger_add(&pipeline->ledger, broken->sample, broken->error, failed.file, broken->text);
         fault_set(&fault, -EIO, "sample %" PRIu64 "%s%s%s, worker %u: %s", broken->sample,
                   *failed.file ? " (" : "", failed.file, *failed.file ? ")" : "", worker->number,
@@ -500,6 +536,8 @@ int pipeline_new(struct pipeline **pipelinep, uv_loop_t *loop, const struct conf
         }
         suspects_init(pipeline->suspects);
         list_init(&pipeline->jobs);
+        list_init(&pipeline->zygotes);
+        orders_init(&pipeline->orders);
         uv_idle_init(loop, &pipeline->reserving);
         uv_idle_init(loop, &pipeline->growing);
         uv_timer_init(loop, &pipeline->reporting);
@@ -520,6 +558,7 @@ struct pipeline *pipeline_free(struct pipeline *pipeline) {
                 return NULL;
         budget_leave(&pipeline->member);
         clear(pipeline);
+        orders_deinit(&pipeline->orders);
         free(pipeline->suspects);
         config_free(pipeline->definition);
         free(pipeline);

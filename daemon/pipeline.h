@@ -9,6 +9,7 @@
 #include "daemon/budget.h"
 #include "daemon/config.h"
 #include "daemon/ledger.h"
+#include "daemon/orders.h"
 #include "daemon/pool.h"
 #include "daemon/recent.h"
 #include "daemon/ring.h"
@@ -109,6 +110,10 @@ struct pipeline {
         struct config *definition; /* sent by a job: `whole`, and its own to free; NULL: the daemon's */
         uint64_t asked;            /* when it was defined last, in the order of such events */
         bool leaving;              /* it was taken out and is freed when it is gone */
+        /* pipeline-brought.c */
+        struct list zygotes; /* of its jobs; the one that has been there longest forks */
+        int zygote_pid;      /* of the one that forks, or of the last one that did */
+        struct orders orders;
 };
 
 /* `program` is the worker's path; it, both configurations, the budget and the loop outlive the pipeline. */
@@ -129,6 +134,10 @@ void pipeline_attach(struct pipeline *pipeline, struct job *job);
 int pipeline_release(struct pipeline *pipeline, struct job *job, const uint64_t *numbers, uint32_t n_numbers);
 void pipeline_seek(struct pipeline *pipeline);
 void pipeline_read(struct pipeline *pipeline, struct job *job);
+void pipeline_bring(struct pipeline *pipeline, struct job *job);
+/* 0 or a negative errno; *fd is taken over if it is of use. */
+int pipeline_take_order(struct pipeline *pipeline, const struct message_order *message, int *fd,
+                        struct fault *fault);
 void pipeline_detach(struct pipeline *pipeline, struct job *job);
 
 uint32_t pipeline_workers(const struct pipeline *pipeline); /* how many it may have */
@@ -152,4 +161,6 @@ void pipeline_keep(struct pipeline *pipeline, bool wanted);
 /* Of a job that waits for ranks of its group: "rank 2", "ranks 1, 3", "2 more ranks"; and until when. */
 void pipeline_name_missing(const struct pipeline *pipeline, const struct job *job, char *text, size_t size);
 uint64_t pipeline_group_until(const struct job *job);
+/* Its workers are forked by zygotes of its jobs. */
+bool pipeline_is_brought(const struct pipeline *pipeline);
 const char *pipeline_state_name(enum pipeline_state state);

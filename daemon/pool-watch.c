@@ -68,11 +68,11 @@ static enum pool_death judge(struct pool *pool, const struct pool_worker *worker
                 return POOL_DEATH_TIMED_OUT;
         if (*worker->expelled.text)
                 return POOL_DEATH_EXPELLED;
-        if (worker->signal == 0)
+        if (worker->process.signal == 0)
                 return POOL_DEATH_EXITED;
-        if (worker->signal == SIGKILL)
+        if (worker->process.signal == SIGKILL)
                 return oom_has_killed(pool) ? POOL_DEATH_OUT_OF_MEMORY : POOL_DEATH_KILLED;
-        return worker->signal == SIGTERM ? POOL_DEATH_KILLED : POOL_DEATH_CRASHED;
+        return worker->process.signal == SIGTERM ? POOL_DEATH_KILLED : POOL_DEATH_CRASHED;
 }
 
 enum pool_death pool_judge_death(struct pool *pool, const struct pool_worker *worker) {
@@ -153,7 +153,7 @@ static void kill_slow(struct pool_worker *worker) {
                           worker->look.sample, allowed);
         worker->expelled_ns = clock_ns();
         worker->timed_out = true;
-        uv_process_kill(&worker->process, SIGKILL);
+        process_kill(&worker->process, SIGKILL);
 }
 
 /* What it is at now. A worker at no sample is about to begin one since it did its last, or since it was given
@@ -204,7 +204,7 @@ static void look_at_killed(struct pool_worker *worker, uint64_t now) {
         if (now - worker->expelled_ns < POOL_STUCK_NS)
                 return;
         log_line(LOG_ERROR, "worker %u (pid %d) was killed %.1f s ago and has not ended: storage hangs?",
-                 worker->number, worker->pid, (double)(now - worker->expelled_ns) / NS_PER_S);
+                 worker->number, worker->process.pid, (double)(now - worker->expelled_ns) / NS_PER_S);
         worker->stuck = true;
         pool_worker_end(worker, SIGKILL);
         pool->events->stuck(pool->context, worker);

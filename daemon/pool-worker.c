@@ -18,6 +18,9 @@
  * each answer must be to its head. Behind what the worker holds stand the chunks that were recalled from it
  * (pool-recall.c), of which it may only say that it has not touched them.
  *
+ * How the process came to be is its own matter (process.c). One that a zygote forks is set up and told things
+ * through its socket before anybody knows whether it will live; only chunks have to wait for that.
+ *
  * A worker is never waited for. Its records are small and bounded by POOL_CHUNKS_MAX, so a send that would
  * block means that it has stopped reading: it is killed like one that talks nonsense. */
 
@@ -47,8 +50,7 @@ static void worker_free(struct pool_worker *worker) {
 }
 
 /* The last of both handles is closed: nothing refers to the worker any more. */
-static void on_closed(uv_handle_t *handle) {
-        struct pool_worker *worker = handle->data;
+static void on_closed(struct pool_worker *worker) {
         struct pool *pool = worker->pool;
 
         if (--worker->open_handles > 0)
@@ -62,12 +64,20 @@ static void on_closed(uv_handle_t *handle) {
         }
 }
 
+static void on_poll_closed(uv_handle_t *handle) {
+        on_closed(handle->data);
+}
+
+static void on_process_closed(struct process *process) {
+        on_closed(container_of(process, struct pool_worker, process));
+}
+
 /* The handle goes before the descriptor: closing a handle takes its number out of libuv's epoll set, and by
  * then the number could be that of another peer, which would never be heard again. */
 static void close_socket(struct pool_worker *worker) {
         if (worker->socket < 0)
                 return;
-        uv_close((uv_handle_t *)&worker->poll, on_closed);
+        uv_close((uv_handle_t *)&worker->poll, on_poll_closed);
         fd_closep(&worker->socket);
 }
 
@@ -91,8 +101,7 @@ static void set_ending(struct pool_worker *worker) {
 
 void pool_worker_end(struct pool_worker *worker, int signal) {
         set_ending(worker);
-        if (!worker->exited)
-                uv_process_kill(&worker->process, signal);
+        process_kill(&worker->process, signal);
 }
 
 /* It is not waited for any longer, dead or alive. */
@@ -101,21 +110,20 @@ void pool_worker_abandon(struct pool_worker *worker) {
                 return; /* it is being buried already */
         log_line(LOG_ERROR,
                  "worker %u (pid %d) was killed and has not ended: storage hangs? It is left to the kernel",
-                 worker->number, worker->pid);
+                 worker->number, worker->process.pid);
         worker->exited = true;
         close_socket(worker);
-        uv_close((uv_handle_t *)&worker->process, on_closed);
+        process_close(&worker->process, on_process_closed);
 }
 
 /* It broke the protocol or does not read: what it holds comes back when its exit is seen. */
 static void expel(struct pool_worker *worker, const char *reason) {
         fault_set(&worker->expelled, -EPROTO, "%s", reason);
         worker->expelled_ns = clock_ns();
-        log_line(LOG_ERROR, "worker %u (pid %d) is killed: %s", worker->number, worker->pid,
+        log_line(LOG_ERROR, "worker %u (pid %d) is killed: %s", worker->number, worker->process.pid,
                  worker->expelled.text);
         close_socket(worker);
-        if (!worker->exited)
-                uv_process_kill(&worker->process, SIGKILL);
+        process_kill(&worker->process, SIGKILL);
 }
 
 /* The head of the list was answered. */
@@ -251,8 +259,7 @@ static bool receive(struct pool_worker *worker) {
                 return false;
         if (r == MESSAGE_E_CLOSED || r == -ECONNRESET) {
                 close_socket(worker);
-                if (!worker->exited)
-                        uv_process_kill(&worker->process, SIGKILL);
+                process_kill(&worker->process, SIGKILL);
                 return false;
         }
         if (r < 0) {
@@ -274,20 +281,18 @@ static void on_readable(uv_poll_t *poll, int status, int events) {
                 ;
 }
 
-static void on_exited(uv_process_t *process, int64_t exit_status, int signal) {
-        struct pool_worker *worker = process->data;
+static void on_exited(struct process *process) {
+        struct pool_worker *worker = container_of(process, struct pool_worker, process);
         struct pool *pool = worker->pool;
         bool expected = worker->state == POOL_WORKER_ENDING;
 
         worker->exited = true;
-        worker->exit_status = (int)exit_status;
-        worker->signal = signal;
         while (receive(worker))
                 ;
         pool->cpu_ns_of_dead += atomic_load_explicit(&worker->page->cpu_ns, memory_order_relaxed);
         set_ending(worker);
         close_socket(worker);
-        uv_close((uv_handle_t *)&worker->process, on_closed);
+        process_close(&worker->process, on_process_closed);
         if (worker->stuck)
                 pool->events->returned(pool->context, worker);
         else if (!expected)
@@ -332,34 +337,14 @@ static int make_page(struct pool_worker *worker, int *page_fd, struct fault *fau
         return 0;
 }
 
-static int spawn(struct pool_worker *worker, int socket, struct fault *fault) {
+/* By this process, or by a zygote if the pool has one. */
+static int start_process(struct pool_worker *worker, int socket, struct fault *fault) {
         struct pool *pool = worker->pool;
-        char parent[16], nice[16];
-        char *arguments[] = {(char *)pool->program, "--daemon", parent, "--nice", nice, NULL};
-        uv_stdio_container_t stdio[4] = {
-                {.flags = UV_IGNORE},
-                {.flags = UV_INHERIT_FD,
-                 .data.fd = STDERR_FILENO}, /* a library's stray print is a log line */
-                {.flags = UV_INHERIT_FD, .data.fd = STDERR_FILENO},
-                {.flags = UV_INHERIT_FD, .data.fd = socket},
-        };
-        /* In a session of its own: Ctrl-C in a terminal goes to the whole group, and would kill a worker that
-         * is too young to ignore it. */
-        uv_process_options_t options = {.exit_cb = on_exited,
-                                        .flags = UV_PROCESS_DETACHED,
-                                        .file = pool->program,
-                                        .args = arguments,
-                                        .stdio_count = 4,
-                                        .stdio = stdio};
-        int r;
 
-        snprintf(parent, sizeof(parent), "%d", (int)getpid());
-        snprintf(nice, sizeof(nice), "%d", pool->nice);
-        r = uv_spawn(pool->loop, &worker->process, &options);
-        if (r < 0) /* not its own errno: a job would read ENOENT as "no such pipeline" */
-                return fault_set(fault, -EIO, "cannot start %s: %s", pool->program, uv_strerror(r));
-        worker->pid = uv_process_get_pid(&worker->process);
-        return 0;
+        if (pool->zygote)
+                return process_fork(&worker->process, pool->loop, pool->zygote, worker->number, pool->nice,
+                                    socket, fault);
+        return process_spawn(&worker->process, pool->loop, pool->program, pool->nice, socket, fault);
 }
 
 int pool_worker_start(struct pool *pool, const struct message_setup *setup, int ring_fd,
@@ -374,7 +359,8 @@ int pool_worker_start(struct pool *pool, const struct message_setup *setup, int 
                 return fault_set(fault, -ENOMEM, "no memory for a worker");
         *worker = (struct pool_worker){.pool = pool, .number = pool->next_number, .socket = -1};
         list_init(&worker->link);
-        worker->process.data = worker->poll.data = worker;
+        process_init(&worker->process, on_exited);
+        worker->poll.data = worker;
         r = make_page(worker, &page_fd, fault);
         if (r >= 0 && (r = seqpacket_pair(pair)) < 0)
                 fault_set(fault, r, "cannot make a worker's socket: %s", strerror(-r));
@@ -390,13 +376,13 @@ int pool_worker_start(struct pool *pool, const struct message_setup *setup, int 
                 return fault_set(fault, r, "cannot watch a worker's socket: %s", uv_strerror(r));
         }
         list_append(&pool->workers, &worker->link);
-        worker->open_handles = 2; /* libuv wants its process handle closed even if nothing was started */
-        r = spawn(worker, theirs, fault);
+        worker->open_handles = 2; /* a process has to be closed even if nothing was started */
+        r = start_process(worker, theirs, fault);
         if (r < 0) {
                 worker->state = POOL_WORKER_ENDING;
-                worker->exited = true; /* its pid is 0: a signal would go to our whole process group */
+                worker->exited = true;
                 close_socket(worker);
-                uv_close((uv_handle_t *)&worker->process, on_closed);
+                process_close(&worker->process, on_process_closed);
                 return r;
         }
         uv_poll_start(&worker->poll, UV_READABLE, on_readable);

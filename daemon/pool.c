@@ -15,6 +15,7 @@
 #include "base/clock.h"
 #include "base/fault.h"
 #include "daemon/log.h"
+#include "daemon/zygote.h"
 #include "proto/worker-page.h"
 
 #include <signal.h>
@@ -62,11 +63,15 @@ void pool_deinit(struct pool *pool) {
         pool->kill_timer_open = false;
 }
 
+bool pool_may_start(const struct pool *pool) {
+        return !pool->zygote || zygote_may_fork(pool->zygote);
+}
+
 int pool_grow(struct pool *pool, uint32_t wanted, struct message_setup *setup, int ring_fd,
               struct fault *fault) {
         uint64_t start = clock_ns();
 
-        while (pool->n_workers < wanted && clock_ns() - start < POOL_GROW_NS) {
+        while (pool->n_workers < wanted && pool_may_start(pool) && clock_ns() - start < POOL_GROW_NS) {
                 int r = pool_worker_start(pool, setup, ring_fd, fault);
 
                 if (r < 0)
@@ -139,6 +144,11 @@ static uint32_t chunks_bound(const struct pool *pool, const struct pool_worker *
         return POOL_CHUNKS_MAX;
 }
 
+/* A fork is not counted on before its zygote has said that it is there. */
+static bool can_work(const struct pool_worker *worker) {
+        return worker->socket >= 0 && process_is_there(&worker->process) && !worker->process.orphaned;
+}
+
 struct pool_worker *pool_free_worker(struct pool *pool, bool may_begin) {
         struct pool_worker *best = NULL;
 
@@ -147,7 +157,7 @@ struct pool_worker *pool_free_worker(struct pool *pool, bool may_begin) {
 
                 if (worker->state != POOL_WORKER_BUSY && !(may_begin && worker->state == POOL_WORKER_IDLE))
                         continue;
-                if (worker->socket < 0 || worker->exited || worker->n_chunks >= chunks_bound(pool, worker))
+                if (!can_work(worker) || worker->n_chunks >= chunks_bound(pool, worker))
                         continue;
                 if (!best || worker->n_chunks < best->n_chunks)
                         best = worker;
@@ -163,7 +173,7 @@ struct pool_worker *pool_fresh_worker(struct pool *pool) {
 
                 if (worker->state == POOL_WORKER_STARTING || worker->state == POOL_WORKER_SCANNING)
                         return NULL; /* worth waiting for */
-                if (worker->state != POOL_WORKER_IDLE || worker->socket < 0)
+                if (worker->state != POOL_WORKER_IDLE || !can_work(worker))
                         continue;
                 if (!worker->used)
                         return worker;
@@ -252,7 +262,7 @@ uint64_t pool_worker_cpu_ns(const struct pool_worker *worker) {
         struct timespec time;
         clockid_t clock;
 
-        if (!worker->exited && clock_getcpuclockid(worker->pid, &clock) == 0 &&
+        if (process_is_there(&worker->process) && clock_getcpuclockid(worker->process.pid, &clock) == 0 &&
             clock_gettime(clock, &time) == 0)
                 return (uint64_t)time.tv_sec * NS_PER_S + (uint64_t)time.tv_nsec;
         return atomic_load_explicit(&worker->page->cpu_ns, memory_order_relaxed);

@@ -6,6 +6,7 @@
 
 #include "base/fault.h"
 #include "base/list.h"
+#include "daemon/process.h"
 #include "proto/message.h"
 
 #include <stdbool.h>
@@ -14,6 +15,7 @@
 
 struct pool;
 struct worker_page;
+struct zygote;
 
 /* A worker's life. One function in pool-worker.c per edge. */
 #define POOL_WORKER_STATES(S)                                                                                \
@@ -76,16 +78,13 @@ struct pool_worker {
         struct list link; /* in pool->workers */
         struct pool *pool;
         uint32_t number;
-        int pid;
         enum pool_worker_state state;
         int socket;
         struct worker_page *page; /* `recalled` is written here, all else by the worker */
-        uv_process_t process;
+        struct process process;
         uv_poll_t poll;
         uint32_t open_handles; /* of the two above; the struct is freed when none is left */
         bool exited;
-        int exit_status;
-        int signal;
         struct fault expelled; /* why the daemon has killed it; empty: it has not */
         uint64_t expelled_ns;
         bool timed_out; /* that was for a sample that took too long */
@@ -133,7 +132,8 @@ struct pool_events {
                          const struct message_replaced *replaced);
         /* The worker has its index, and nothing to do yet. */
         void (*started)(void *context, struct pool_worker *worker);
-        /* The process is gone without having been told to; worker->chunks are lost. */
+        /* The process is gone without having been told to, with the zygote that forked it (process.orphaned),
+         * or never came (process.error); worker->chunks are lost. */
         void (*died)(void *context, const struct pool_worker *worker);
         /* The process was killed and does not end: it may still write into the slot of its first chunk. Its
          * chunks are lost. When it is gone at last, `returned` follows instead of `died`. */
@@ -170,7 +170,8 @@ struct pool {
         uint64_t deaths[POOL_DEATH_KINDS];
         uint64_t oom_kills; /* of the cgroup, at the last look; see pool_judge_death */
         uint64_t cpu_ns_of_dead;
-        uint64_t busy_ns; /* of all workers that ever were, but for the stretch that each is in now */
+        uint64_t busy_ns;      /* of all workers that ever were, but for the stretch that each is in now */
+        struct zygote *zygote; /* it forks the workers; NULL: they are spawned from `program` */
 };
 
 void pool_init(struct pool *pool, uv_loop_t *loop, const char *program, int nice, double sample_timeout,
@@ -179,10 +180,12 @@ void pool_init(struct pool *pool, uv_loop_t *loop, const char *program, int nice
 void pool_deinit(struct pool *pool);
 
 /* Starts workers until `wanted` are there, or for POOL_GROW_NS: then it wants to be called again, a turn
- * later. Each is set up with `setup` (its worker number is filled in) and the ring. 0, or a negative errno
+ * later; or until the zygote has as many to fork as it may (pool_may_start: false): then, when it has
+ * answered. Each is set up with `setup` (its worker number is filled in) and the ring. 0, or a negative errno
  * with the reason; those started before it stay. */
 int pool_grow(struct pool *pool, uint32_t wanted, struct message_setup *setup, int ring_fd,
               struct fault *fault);
+bool pool_may_start(const struct pool *pool);
 
 /* Tells one STARTING worker to scan, unless one scans already: another scan could find something else. False
  * when there is none. */

@@ -291,6 +291,10 @@ static json_t *make_pipeline(const struct daemon *daemon, const struct pipeline 
         json_object_set_new(object, "last_error", text_or_null(pipeline->failure.text));
         json_object_set_new(object, "source", json_string(recipe_sources[source->type].name));
         json_object_set_new(object, "path", text_or_null(source->path));
+        json_object_set_new(object, "deterministic",
+                            json_boolean(source->type != RECIPE_PYTHON || source->deterministic));
+        json_object_set_new(object, "zygote",
+                            pipeline->pool.zygote ? json_integer(pipeline->zygote_pid) : json_null());
         json_object_set_new(object, "samples",
                             pipeline->scanned ? unsigned_number(pipeline->index.samples) : json_null());
         json_object_set_new(object, "classes", unsigned_number(pipeline->scan_classes));
@@ -341,7 +345,9 @@ static void add_workers(json_t *workers, const struct pipeline *pipeline) {
                         sample = WORKER_PAGE_IDLE;
                 json_object_set_new(object, "pipeline", json_string(pipeline->label));
                 json_object_set_new(object, "number", unsigned_number(worker->number));
-                json_object_set_new(object, "pid", json_integer(worker->pid));
+                json_object_set_new(object, "pid",
+                                    worker->process.pid > 0 ? json_integer(worker->process.pid)
+                                                            : json_null());
                 json_object_set_new(object, "state", json_string(pool_worker_state_name(worker->state)));
                 json_object_set_new(object, "sample",
                                     sample == WORKER_PAGE_IDLE ? json_null() : unsigned_number(sample));

@@ -219,10 +219,10 @@ static void describe(const struct pool_worker *worker, enum pool_death death, ch
                 snprintf(text, size, "%s", worker->expelled.text);
         else if (death == POOL_DEATH_OUT_OF_MEMORY)
                 snprintf(text, size, "out of memory");
-        else if (worker->signal)
-                snprintf(text, size, "signal %d", worker->signal);
+        else if (worker->process.signal)
+                snprintf(text, size, "signal %d", worker->process.signal);
         else
-                snprintf(text, size, "exit status %d", worker->exit_status);
+                snprintf(text, size, "exit status %d", worker->process.exit_status);
 }
 
 static void judge(struct verify *verify, const struct pool_worker *worker, enum pool_death death,

@@ -148,6 +148,11 @@ int recipe_check(const struct recipe *recipe, int *place, struct fault *fault);
  * NAME=DTYPE[DIMENSIONS], with blanks between. 0, or -EINVAL with what is wrong at which field. */
 int recipe_parse_fields(struct schema *schema, const char *text, struct fault *fault);
 
+/* Whether the workers are forked by a job's zygote. */
+static inline bool recipe_is_brought(const struct recipe *recipe) {
+        return recipe->source.type == RECIPE_PYTHON && recipe->source.brought;
+}
+
 /* The fields of a row, not yet laid out. For a recipe that recipe_check accepts. */
 void recipe_schema(const struct recipe *recipe, struct schema *schema);
 

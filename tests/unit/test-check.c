@@ -85,6 +85,22 @@ START_TEST(test_check_prints) {
 }
 END_TEST
 
+START_TEST(test_check_prints_a_dataset) {
+        struct folder folder;
+        char text[8192];
+        struct fault fault;
+
+        folder_init(&folder);
+        put(folder.path, "pinfeed.yaml",
+            HEAD "    source: {type: python, dataset: 'a.b:c', fields: 'x=int64[3]'}\n" BATCH
+                 "    backing: memfd\n");
+        ck_assert_int_eq(check_folder(&folder, text, &fault), 0);
+        ck_assert_msg(strstr(text, "source      python a.b:c\n"), "%s", text);
+        ck_assert_msg(strstr(text, "x: int64, 8 x 3, 24 bytes a row\n"), "%s", text);
+        folder_deinit(&folder);
+}
+END_TEST
+
 START_TEST(test_check_names_what_refuses) {
         struct folder folder;
         char text[8192], path[128], expected[256];
@@ -214,6 +230,7 @@ int main(void) {
 
         suite_add_tcase(suite, tests);
         tcase_add_test(tests, test_check_prints);
+        tcase_add_test(tests, test_check_prints_a_dataset);
         tcase_add_test(tests, test_check_names_what_refuses);
         tcase_add_test(tests, test_check_names_who_is_refused);
         tcase_add_test(tests, test_check_warns);

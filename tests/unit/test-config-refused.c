@@ -19,6 +19,8 @@ static void assert_refused(const char *text, const char *expected) {
         ck_assert_str_eq(fault.text, expected);
 }
 
+#define GIVEN "    source: {type: python, dataset: 'a:b', fields: 'x=int64[]', given_order: true}\n"
+
 static const struct {
         const char *what;
         const char *text;
@@ -252,6 +254,23 @@ static const struct {
                      "    batch_size: 2147483647\n",
          "5:17: pipelines.a.batch_size: field images: 2147483647 rows of it need more bytes than a file can "
          "have"},
+        {"workers brought to a daemon's own pipeline",
+         HEAD "    source: {type: python, brought: true, fields: 'x=int64[]'}\n" BATCH,
+         "3:37: pipelines.a.source.brought: expected it only in what a job defines, which also brings the "
+         "workers, as pinfeed.DataLoader does"},
+        {"given orders, prepared ahead", HEAD GIVEN BATCH "    lookahead: 1\n",
+         "5:16: pipelines.a.lookahead: expected 0 with `given_order: true`: each order comes with its epoch, "
+         "got 1"},
+        {"given orders at the start", HEAD GIVEN BATCH "    reserve: start\n",
+         "5:14: pipelines.a.reserve: expected nothing to be prepared before a job is there, with "
+         "`given_order: true`"},
+        {"given orders, warm", HEAD GIVEN BATCH "    warm: 2\n",
+         "5:11: pipelines.a.warm: expected nothing to be prepared before a job is there, with "
+         "`given_order: true`"},
+        {"a dataset that fills no batch",
+         HEAD "    source: {type: python, dataset: 'a:b', fields: 'x=int64[]', samples: 3}\n" BATCH
+              "    drop_last: true\n",
+         "3:74: pipelines.a.source.samples: expected at least 8 (batch_size, as last_batch is drop), got 3"},
         {"source a word", HEAD "    source: synthetic\n" BATCH,
          "3:13: pipelines.a.source: expected a mapping, got \"synthetic\""},
         {"source without type", HEAD "    source: {samples: 100}\n" BATCH,

@@ -354,6 +354,43 @@ START_TEST(test_sameness) {
 }
 END_TEST
 
+#define BROUGHT_SOURCE "    source: {type: python, brought: true, fields: 'x=int64[]', identity: %s}\n"
+
+static const struct {
+        const char *identity, *more;
+        bool same;
+} others_brought[] = {
+        {"me", "", true},
+        {"you", "", false},
+        {"me", "    shuffle: true\n", false},
+        {"me", "    on_error: fail\n", false},
+        {"me", "    max_errors: 0.5\n", false},
+        {"me", "    seed: 1\n    workers: 3\n    slots: 9\n    lookahead: 0\n    drop_last: true\n", true},
+};
+
+/* What the rows are is compared, not how they are prepared. */
+START_TEST(test_sameness_of_what_is_brought) {
+        char text[512];
+        _cleanup_(config_freep) struct config *one = NULL, *other = NULL;
+
+        snprintf(text, sizeof(text), HEAD BROUGHT_SOURCE BATCH, "me");
+        one = define(text);
+        snprintf(text, sizeof(text), HEAD BROUGHT_SOURCE "    batch_size: 4\n%s", others_brought[_i].identity,
+                 others_brought[_i].more);
+        other = define(text);
+        ck_assert_int_eq(config_is_same(&one->pipelines[0], &other->pipelines[0]), others_brought[_i].same);
+}
+END_TEST
+
+START_TEST(test_given_orders_come_one_by_one) {
+        _cleanup_(config_freep) struct config *config =
+                define(HEAD "    source: {type: python, brought: true, fields: 'x=int64[]', given_order: "
+                            "true}\n    shuffle: true\n" BATCH);
+
+        ck_assert_uint_eq(config->pipelines[0].lookahead, 0);
+}
+END_TEST
+
 START_TEST(test_other_recipe) {
         _cleanup_(config_freep) struct config *one = define(HEAD IMAGES CROP BATCH),
                                               *other = define(
@@ -379,6 +416,9 @@ int main(void) {
         tcase_add_test(tests, test_ring_of_a_tebibyte);
         tcase_add_test(tests, test_definition);
         tcase_add_loop_test(tests, test_sameness, 0, sizeof(others) / sizeof(*others));
+        tcase_add_loop_test(tests, test_sameness_of_what_is_brought, 0,
+                            sizeof(others_brought) / sizeof(*others_brought));
+        tcase_add_test(tests, test_given_orders_come_one_by_one);
         tcase_add_test(tests, test_other_recipe);
         tcase_add_test(tests, test_prefixes);
         tcase_add_test(tests, test_mutations);

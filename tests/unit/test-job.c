@@ -7,9 +7,12 @@
 
 #include "daemon/job.h"
 
+#include "base/cleanup.h"
 #include "base/clock.h"
 #include "base/fault.h"
+#include "base/fd.h"
 #include "base/seqpacket.h"
+#include "base/shm.h"
 #include "daemon/listener.h"
 #include "daemon/map.h"
 #include "daemon/quota.h"
@@ -206,8 +209,20 @@ static void count_read(void *context, struct job *job) {
         reads++;
 }
 
+static unsigned zygotes, orders;
+
+static void take_zygote(void *context, struct job *job) {
+        fd_closep(&job->zygote_fd);
+        zygotes += job->zygote_pid == 7;
+}
+
+static void take_order(void *context, struct job *job, const struct message_order *order, int *fd) {
+        orders += order->epoch == 3 && *fd >= 0;
+}
+
 static struct job *new_job(int socket, int expected) {
-        static const struct job_events events = {no_attach, no_release, no_seek, no_close, count_read};
+        static const struct job_events events = {no_attach,  no_release,  no_seek,   no_close,
+                                                 count_read, take_zygote, take_order};
         static uint32_t id;
         int r = job_new(&loop, &jobs, &quota, socket, ++id, &events, NULL, &fault);
 
@@ -421,7 +436,7 @@ static void greet(const struct job_events *events) {
         int pair[2];
 
         init_loop();
-        seeks = reads = 0;
+        seeks = reads = zygotes = orders = 0;
         answers = false;
         granted.kind = MESSAGE_MAP_READ_ONLY;
         granted.reason = "";
@@ -434,7 +449,8 @@ static void greet(const struct job_events *events) {
 }
 
 static void init_attached(void) {
-        static const struct job_events events = {accept_attach, no_release, count_seek, no_close, count_read};
+        static const struct job_events events = {accept_attach, no_release,  count_seek, no_close,
+                                                 count_read,    take_zygote, take_order};
         struct message message;
 
         greet(&events);
@@ -585,8 +601,8 @@ static void take_definition(void *context, struct job *job) {
 }
 
 static void init_greeted(void) {
-        static const struct job_events events = {take_definition, no_release, count_seek, no_close,
-                                                 count_read};
+        static const struct job_events events = {take_definition, no_release,  count_seek, no_close,
+                                                 count_read,      take_zygote, take_order};
 
         greet(&events);
 }
@@ -636,6 +652,65 @@ START_TEST(test_length_of_a_definition) {
 }
 END_TEST
 
+/* ---- BRING and ORDER ---- */
+
+static void say_with(struct message message, int fd) {
+        ck_assert_int_eq(message_send(peer, &message, &fd, 1), 0);
+        close(fd);
+        look();
+}
+
+static void say_bring(uint32_t pid) {
+        say_with((struct message){.type = MESSAGE_BRING, .bring = {pid}}, shm_create_memfd("zygote"));
+}
+
+static void say_order(uint32_t epoch, bool sealed) {
+        int fd = shm_create_memfd("order");
+
+        ck_assert_int_eq(ftruncate(fd, 8), 0);
+        if (sealed)
+                ck_assert_int_eq(shm_seal_all(fd), 0);
+        say_with((struct message){.type = MESSAGE_ORDER, .order = {.epoch = epoch, .entries = 1}}, fd);
+}
+
+/* What comes before ATTACH waits for it, and of zygotes the last one. */
+START_TEST(test_gifts_before_attach) {
+        int before = fd_count();
+
+        say_bring(6);
+        say_bring(7);
+        say_order(3, true);
+        say_order(4, true);
+        ck_assert_uint_eq(zygotes + orders, 0);
+        ck_assert_uint_eq(attached->zygote_pid, 7);
+        ck_assert_uint_eq(attached->orders.count, 2);
+        ck_assert_int_eq(fd_count(), before + 3);
+        job_close(attached, NULL);
+        uv_run(&loop, UV_RUN_NOWAIT);
+        ck_assert_int_lt(fd_count(), before);
+}
+END_TEST
+
+START_TEST(test_gifts_after_attach) {
+        int before = fd_count();
+
+        say((struct message){.type = MESSAGE_ATTACH, .attach = {.world_size = 1, .max_held = 1}});
+        ck_assert_int_eq(attached->state, JOB_ATTACHED);
+        say_bring(7);
+        say_order(3, false); /* whoever takes it looks at it */
+        ck_assert_uint_eq(zygotes, 1);
+        ck_assert_uint_eq(orders, 1);
+        ck_assert_int_eq(attached->zygote_fd, -1);
+        ck_assert_int_eq(fd_count(), before);
+}
+END_TEST
+
+START_TEST(test_order_that_may_change) {
+        say_order(3, false);
+        ck_assert(list_is_empty(&jobs));
+}
+END_TEST
+
 /* ---- how the ring is mapped ---- */
 
 static const struct {
@@ -674,7 +749,8 @@ START_TEST(test_who_may_pin) {
 END_TEST
 
 static void init_mapping(void) {
-        static const struct job_events events = {accept_attach, no_release, count_seek, no_close, count_read};
+        static const struct job_events events = {accept_attach, no_release,  count_seek, no_close,
+                                                 count_read,    take_zygote, take_order};
 
         greet(&events);
 }
@@ -806,6 +882,9 @@ int main(void) {
         tcase_add_loop_test(define, test_files_of_a_definition, 0, sizeof(misnamed) / sizeof(*misnamed));
         tcase_add_test(define, test_length_of_a_definition);
         tcase_add_test(define, test_read_out_of_turn);
+        tcase_add_test(define, test_gifts_before_attach);
+        tcase_add_test(define, test_gifts_after_attach);
+        tcase_add_test(define, test_order_that_may_change);
         suite_add_tcase(suite, seek);
         suite_add_tcase(suite, define);
         tcase_add_loop_test(plain, test_who_may_pin, 0, sizeof(decisions) / sizeof(*decisions));
