@@ -84,10 +84,12 @@ int argument_attach(PyObject *args, PyObject *kwargs, struct pinfeed_attach *att
                                 "cuda_runtime",
                                 "zygote",
                                 "order",
+                                "start_epoch",
+                                "start_row",
                                 NULL};
 
         return PyArg_ParseTupleAndKeywords(
-                args, kwargs, "z|$zzzO&O&O&O&O&O&O&O&O&O&O&O&O&zzzzzO&zO&O&", names, &attach->pipeline,
+                args, kwargs, "z|$zzzO&O&O&O&O&O&O&O&O&O&O&O&O&zzzzzO&zO&O&O&O&", names, &attach->pipeline,
                 &attach->runtime_dir, &attach->name, &attach->group, argument_u32, &attach->rank,
                 argument_u32, &attach->world_size, argument_u32, &attach->batch_size, argument_u32,
                 &attach->max_held_batches, argument_u32, &attach->last_batch, to_seed, attach, argument_u32,
@@ -95,5 +97,6 @@ int argument_attach(PyObject *args, PyObject *kwargs, struct pinfeed_attach *att
                 argument_u32, &attach->gather, argument_u32, &attach->gather_timeout_ms, argument_u32,
                 &attach->group_size, argument_u32, &attach->group_timeout_ms, &attach->definition,
                 &attach->definition_file, &attach->daemon, &attach->state, &attach->device, argument_u32,
-                &attach->pin, &attach->cuda_runtime, to_zygote, attach, to_order, attach);
+                &attach->pin, &attach->cuda_runtime, to_zygote, attach, to_order, attach, argument_u32,
+                &attach->start_epoch, argument_u64, &attach->start_row);
 }

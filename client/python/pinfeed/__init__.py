@@ -15,10 +15,12 @@ that gives their arrays, and not before.
 from ._pinfeed import Array
 from ._pinfeed import version as __version__
 from .control import status
+from .dataloader import DataLoader
 from .epoch import Info
 from .errors import Disconnected, Error, Invalid, NotFound, NotNative, Refused, SampleError, Stale, Timeout
 from .loader import Loader
 from .native import native
+from .randomness import sample_rng
 
-__all__ = ['Array', 'Disconnected', 'Error', 'Info', 'Invalid', 'Loader', 'NotFound', 'NotNative', 'Refused', 'SampleError',
-           'Stale', 'Timeout', '__version__', 'native', 'status']
+__all__ = ['Array', 'DataLoader', 'Disconnected', 'Error', 'Info', 'Invalid', 'Loader', 'NotFound', 'NotNative', 'Refused',
+           'SampleError', 'Stale', 'Timeout', '__version__', 'native', 'sample_rng', 'status']

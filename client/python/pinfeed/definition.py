@@ -16,7 +16,7 @@ from . import programs
 from .errors import invalid, make
 
 _SUFFIXES = ('.yaml', '.yml')
-_NAME_MAX = 64
+NAME_MAX = 64
 _DICT = '(a dict)'  # in place of a file's name
 _NOT_IN_NAMES = re.compile(r'[^A-Za-z0-9._-]+')
 
@@ -92,8 +92,12 @@ def _name_from(source):
     name = source.get('path') or source.get('type') if isinstance(source, dict) else None
     if not isinstance(name, (str, bytes, os.PathLike)):
         return 'pipeline'
-    name = os.path.basename(os.path.normpath(os.fsdecode(name)))
-    return _NOT_IN_NAMES.sub('_', name)[:_NAME_MAX].strip('.') or 'pipeline'
+    return legal_name(os.path.basename(os.path.normpath(os.fsdecode(name))))
+
+
+def legal_name(text):
+    """Of a pipeline."""
+    return _NOT_IN_NAMES.sub('_', text)[:NAME_MAX].strip('.') or 'pipeline'
 
 
 def _as_json(document):

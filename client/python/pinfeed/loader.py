@@ -35,7 +35,8 @@ STATE = ('pipeline', 'fingerprint', 'seed', 'epoch', 'row')  # members of a stat
 
 # What torch's DataLoader is told, and who decides it here.
 OF_DATALOADER = {
-    'dataset': 'samples come from the pipeline, the first argument: a name, the path of a YAML file or a dict',
+    'dataset': 'samples come from the pipeline, the first argument: a name, the path of a YAML file or a dict; '
+               'pinfeed.DataLoader reads a dataset of yours',
     'shuffle': "the order is the pipeline's: say `shuffle: true` there",
     'sampler': "the order follows from the pipeline's `shuffle`, the seed and the epoch; rank and world_size give a share",
     'batch_sampler': "the order follows from the pipeline's `shuffle`, the seed and the epoch; batch_size is an argument",
@@ -99,16 +100,16 @@ class Loader:
             'name': surroundings.job_name(torch_seed),
             'group': _group(group),
             'group_size': ranks.on_this_machine(origin) if group else 0,
-            'rank': _number('rank', rank, 0),
-            'world_size': _number('world_size', world_size, 1),
-            'batch_size': 0 if batch_size is None else _number('batch_size', batch_size, 1),
-            'max_held_batches': _number('max_held_batches', max_held_batches, 1),
+            'rank': number('rank', rank, 0),
+            'world_size': number('world_size', world_size, 1),
+            'batch_size': 0 if batch_size is None else number('batch_size', batch_size, 1),
+            'max_held_batches': number('max_held_batches', max_held_batches, 1),
             'last_batch': _last_batch(last_batch, drop_last),
             'seed': _seed(seed),
             'timeout_ms': _milliseconds('timeout', timeout),
             'reconnect_s': math.ceil(_seconds('reconnect', reconnect or 0)),
             'start': _choose('start', start, START),
-            'gather': _number('gather', gather, 1),
+            'gather': number('gather', gather, 1),
             'gather_timeout_ms': _milliseconds('gather_timeout', gather_timeout),
             'group_timeout_ms': _milliseconds('gather_timeout', gather_timeout),
             'device': device,
@@ -179,7 +180,7 @@ class Loader:
 
     def set_epoch(self, epoch):
         """The next iter() is this epoch. Where a loaded state is in the middle of it, it still goes on from there."""
-        epoch = _number('epoch', epoch, 0)
+        epoch = number('epoch', epoch, 0)
         if epoch != self._next[0]:
             self._next = (epoch, 0)
 
@@ -233,7 +234,7 @@ class Loader:
         needed = STATE[-2:] if force else STATE
         if not isinstance(state, dict) or not state.keys() >= set(needed):
             raise invalid(f"load_state_dict: expected what state_dict() gave, a dict with {', '.join(needed)}")
-        place = _number('epoch', state['epoch'], 0), _number('row', state['row'], 0, SEED_MAX)
+        place = number('epoch', state['epoch'], 0), number('row', state['row'], 0, SEED_MAX)
         if not force:
             self._check_state(state)
         self._ticket += 1
@@ -454,7 +455,7 @@ def _group(group):
     return group
 
 
-def _number(name, value, least, most=FOREVER_MS):
+def number(name, value, least, most=FOREVER_MS):
     try:
         number = operator.index(value)
     except TypeError:
@@ -486,7 +487,7 @@ def _seed(seed):
         import torch
 
         return torch.initial_seed() & SEED_MAX
-    return _number('seed', seed, 0, SEED_MAX)
+    return number('seed', seed, 0, SEED_MAX)
 
 
 def _seconds(name, seconds):

@@ -18,6 +18,7 @@ A batch that does not lie in one piece (see docs/python.md) is copied in any cas
 import sys
 import warnings
 
+from . import surroundings
 from .errors import invalid
 
 
@@ -42,7 +43,8 @@ def make(output, pin_memory, zero_copy, device):
 
     if torch.cuda.is_available():
         return Pinned()
-    warnings.warn('pin_memory=True, but no accelerator is found: batches come in ordinary memory', stacklevel=3)
+    warnings.warn('pin_memory=True, but no accelerator is found: batches come in ordinary memory',
+                  stacklevel=surroundings.stacklevel())
     return Torch(zero_copy)
 
 

@@ -25,6 +25,19 @@ def say(pipeline, text):
     print(f'pinfeed: {pipeline}: {text}', file=sys.stderr, flush=True)
 
 
+def stacklevel():
+    """For warnings.warn: the line of the user's that has led here."""
+    frame, level = sys._getframe(1), 1
+    while frame.f_back is not None and is_ours(frame.f_code.co_filename):
+        frame, level = frame.f_back, level + 1
+    return level
+
+
+def is_ours(path):
+    """Whether it is a file of this package."""
+    return os.path.dirname(path) == os.path.dirname(__file__)
+
+
 class Waiting:
     """Keeps the library's last word on what it waits for, and says it when that takes long."""
 
