@@ -72,6 +72,32 @@ class Examples(unittest.TestCase):
         self.assertLess(losses[2], losses[0])
 
     @needs_torch
+    def test_article(self):
+        losses = re.findall(r'loss (\S+),', self.run_example(*command('article_after.py')))
+        self.assertEqual(len(losses), 3)
+        self.assertLess(float(losses[-1]), float(losses[0]))
+
+    def test_article_has_one_import_changed(self):
+        """Beside what the two say of themselves."""
+        before, after = ([line for line in self.code_of(name) if not line.startswith(('import ', 'from '))]
+                         for name in ('article_before.py', 'article_after.py'))
+        self.assertEqual(before, after)
+
+    def code_of(self, name):
+        with open(os.path.join(EXAMPLES, name), encoding='utf-8') as file:
+            return file.read().split('"""')[2].splitlines()
+
+    @needs_torch
+    def test_detection(self):
+        output = self.run_example(*command('detection.py'))
+        self.assertRegex(output, r'epoch 1: 256 images, \d+ boxes, the last batch \(16, 3, ')
+
+    @needs_torch
+    def test_weighted(self):
+        for of_each in re.findall(r'(\d+) of class', self.run_example(*command('weighted.py'))):
+            self.assertTrue(400 < int(of_each) < 600, of_each)
+
+    @needs_torch
     @needs_patience
     def test_sweep_shares_one_daemon(self):
         output = self.run_example(*command('sweep.py', self.path('images'), '--make'))
