@@ -76,6 +76,41 @@ def article(bench, quick, rounds):
              ('DataLoader', lambda: bench.dataloader('article', rows))], AGAINST_DATALOADER, rounds)
 
 
+DATASETS = [
+    ('rows/s', lambda run: run['rows'] / run['seconds'], MORE),
+    ('CPU per row, us', lambda run: 1e6 * run['all_cpu_seconds'] / run['rows'], LESS),
+    ('CPU per batch, us', lambda run: 1e6 * run['all_cpu_seconds'] / run['batches'], LESS),
+    ('peak memory, MiB', lambda run: run['peak_bytes'] / 2**20, LESS),
+    ('first batch, ms', lambda run: run['first_batch_ms'], LESS),
+]
+
+
+def dataset(bench, quick, rounds):
+    rows = 5000 if quick else 20000
+    compare(f"The article's dataset in Python, 4 workers each, {rows} rows: 512 features, 100 us away (budget 1.5 x)",
+            [('pinfeed.DataLoader', lambda: bench.dataset('article', rows)),
+             ('DataLoader', lambda: bench.peers(['article'], rows, 1))], DATASETS, rounds)
+    rows = 100000 if quick else 1000000
+    compare(f'The same without the sleep, {rows} rows, batches of 256 KiB (budgets 3 x and 1 / 3)',
+            [('pinfeed.DataLoader', lambda: bench.dataset('plain', rows)),
+             ('DataLoader', lambda: bench.peers(['plain'], rows, 1))], DATASETS, rounds)
+
+
+def copies(bench, quick, rounds):
+    rows = 5000 if quick else 20000
+    figures = [('rows prepared', lambda run: run['rows_prepared'], LESS), *DATASETS]
+    compare(f"Four copies of the article's script, {rows} rows each: one preparation against one for each",
+            [('share="bench"', lambda: bench.dataset('article', rows, 4)),
+             ('4 DataLoaders', lambda: bench.peers(['article'], rows, 4))], figures, rounds)
+
+
+def native(bench, quick, rounds):
+    rows = 1000 if quick else 12000
+    compare(f'An ImageFolder that DataLoader makes a pipeline of, {rows} rows: against a Loader of that pipeline (budget 0.95 x)',
+            [('pinfeed.DataLoader', lambda: bench.dataset('folder', rows)),
+             ('pinfeed.Loader', lambda: bench.dataset('folder', rows, loader='pipeline'))], DATASETS, rounds)
+
+
 def efficiency(bench, quick, rounds):
     rows = 500 if quick else 4000
     compare(f'Preprocessing efficiency on the photographs, {rows} rows: daemon and workers against a bare loop (budget 1.08 x)',
@@ -153,7 +188,8 @@ def borders(bench, quick, rounds):
               f'inner gaps: median {show(p50)} us, p99 {show(p99)} us; ratio to that {ratio:.2f} (budget 1.00)\n')
 
 
-SECTIONS = {section.__name__: section for section in (photos, article, efficiency, sharing, handover, small, borders)}
+SECTIONS = {section.__name__: section for section in (photos, article, dataset, copies, native, efficiency, sharing, handover,
+                                                      small, borders)}
 
 
 def main():

@@ -5,11 +5,21 @@
 
     peer-dataloader.py photos WORKERS ROWS FOLDER
     peer-dataloader.py article WORKERS ROWS
+    peer-dataloader.py plain WORKERS ROWS
+    peer-dataloader.py folder WORKERS ROWS FOLDER
+    peer-dataloader.py --loader pinfeed [--share NAME] ...
+    peer-dataloader.py --loader pipeline folder WORKERS ROWS FOLDER
 
-Measured from the making of the iterator, when all modules are imported and the folder has been listed: what DataLoader
+plain is the article's dataset without its sleep, in one long epoch; folder is that of photos, epoch by epoch. With
+pinfeed's loader the same dataset is read by pinfeed.DataLoader, and nothing else changes; pipeline is a pinfeed.Loader of the
+pipeline that pinfeed.native() makes of it. What the daemon and the workers have used by then is told beside.
+
+Measured from the making of the loader, when all modules are imported and the folder has been listed: what the loader
 itself costs. CPU time is that of this process and of its workers from the same moment on.
 """
 
+import argparse
+import functools
 import json
 import resource
 import sys
@@ -37,33 +47,59 @@ class Repeated(Dataset):
 
 
 class Article(Dataset):
-    """10,000 samples of 512 features, each 100 us away."""
+    """10,000 samples of 512 features, each so many seconds away; as often as `rows` says."""
 
-    def __init__(self):
+    def __init__(self, seconds, rows=10000):
         self.features = torch.randn(10000, 512)
         self.labels = torch.randint(0, 10, (10000,))
+        self.seconds = seconds
+        self.rows = rows
 
     def __len__(self):
-        return len(self.features)
+        return self.rows
 
     def __getitem__(self, index):
-        time.sleep(100e-6)
+        index %= 10000
+        if self.seconds:
+            time.sleep(self.seconds)
         return self.features[index], self.labels[index]
 
 
-def photos(workers, rows, folder):
+def folder(rows, path):
     transforms = torchvision.transforms.Compose([
         torchvision.transforms.RandomResizedCrop(224),
         torchvision.transforms.RandomHorizontalFlip(),
         torchvision.transforms.ToTensor(),
         torchvision.transforms.Normalize([0.485, 0.456, 0.406], [0.229, 0.224, 0.225]),
     ])
-    dataset = Repeated(torchvision.datasets.ImageFolder(folder, transforms), rows)
-    return DataLoader(dataset, batch_size=64, shuffle=True, num_workers=workers)
+    return torchvision.datasets.ImageFolder(path, transforms), 64
 
 
-def article(workers, rows):
-    return DataLoader(Article(), batch_size=128, shuffle=True, num_workers=workers)
+def photos(rows, path):
+    dataset, batch_size = folder(rows, path)
+    return Repeated(dataset, rows), batch_size
+
+
+def article(rows):
+    return Article(100e-6), 128
+
+
+def plain(rows):
+    return Article(0, rows), 128
+
+
+WORKLOADS = {workload.__name__: workload for workload in (photos, article, plain, folder)}
+
+
+def arguments():
+    parser = argparse.ArgumentParser()
+    parser.add_argument('--loader', choices=['torch', 'pinfeed', 'pipeline'], default='torch')
+    parser.add_argument('--share')
+    parser.add_argument('workload', choices=WORKLOADS)
+    parser.add_argument('workers', type=int)
+    parser.add_argument('rows', type=int)
+    parser.add_argument('folder', nargs='*')
+    return parser.parse_args()
 
 
 def cpu_seconds():
@@ -71,25 +107,48 @@ def cpu_seconds():
     return sum(u.ru_utime + u.ru_stime for u in used)
 
 
+def find_loader(options):
+    """What makes a loader of a dataset, and what it says of itself in the end."""
+    if options.loader == 'torch':
+        return DataLoader, dict
+    import pinfeed
+
+    def pipeline(dataset, num_workers, **arguments):
+        return pinfeed.Loader(pinfeed.native(dataset, workers=num_workers, **arguments))
+
+    def ask():
+        status = pinfeed.status()
+        return {'rows_prepared': sum(pipeline['rows_prepared'] for pipeline in status['pipelines']),
+                'cpu_seconds_daemon': status['cpu_seconds']['daemon'], 'cpu_seconds_workers': status['cpu_seconds']['workers']}
+
+    if options.loader == 'pipeline':
+        return pipeline, ask
+    return functools.partial(pinfeed.DataLoader, share=options.share), ask
+
+
 def main():
+    options = arguments()
     warnings.filterwarnings('ignore')  # of more workers than CPUs: the article's sleep
-    workers, wanted = int(sys.argv[2]), int(sys.argv[3])
-    loader = {'photos': photos, 'article': article}[sys.argv[1]](workers, wanted, *sys.argv[4:])
+    make, say = find_loader(options)
+    dataset, batch_size = WORKLOADS[options.workload](options.rows, *options.folder)
     rows = batches = 0
     first = None
     cpu, began = cpu_seconds(), time.monotonic()
-    while rows < wanted:
+    loader = make(dataset, batch_size=batch_size, shuffle=True, num_workers=options.workers)
+    while rows < options.rows:
         for data, _ in loader:
             if first is None:
                 first = time.monotonic() - began
             rows += len(data)
             batches += 1
-            if rows >= wanted:
+            if rows >= options.rows:
                 break
-    seconds = time.monotonic() - began
+    seconds, said = time.monotonic() - began, say()
+    if options.loader != 'torch':
+        loader.close()
     del data, loader  # ends and reaps the workers, so that their time counts
     print(json.dumps({'jobs': 1, 'seconds': seconds, 'rows': rows, 'rows_per_second': rows / seconds,
-                      'batches': batches, 'first_batch_ms': first * 1e3, 'cpu_seconds': cpu_seconds() - cpu}))
+                      'batches': batches, 'first_batch_ms': first * 1e3, 'cpu_seconds': cpu_seconds() - cpu, **said}))
 
 
 if __name__ == '__main__':

@@ -51,6 +51,10 @@ RECIPES = {
 }
 
 
+PEER_WORKERS = {'article': 4, 'plain': 4, 'folder': 2}
+BESIDE = 'cpu_seconds_daemon', 'cpu_seconds_workers'  # of what all copies share
+
+
 class Memory(threading.Thread):
     """The largest sum of proportional set sizes of some process trees, of two looks a second (each walks page tables, and
     takes its time from what is measured)."""
@@ -121,6 +125,7 @@ class Bench:
         self.build = os.path.abspath(build)
         RECIPES['photos']['source'] = {'type': 'imagefolder', 'path': os.path.abspath(photos)}
         self.photos = photos
+        self.package = os.path.join(self.build, 'install/lib/python3/dist-packages')
 
     def program(self, name):
         return os.path.join(self.build, 'tests/bench', name)
@@ -154,6 +159,35 @@ class Bench:
                 'first_batch_ms': result['first_batch_ms'] + 1e3 * (wall - result['seconds']),
                 'all_cpu_seconds': max(daemon_cpu, said) + client_cpu, 'peak_bytes': peak}
 
+    def peers(self, arguments, rows, copies, memory_of=(), **environment):
+        """So many copies of the peer at the same time: their rows, CPU and memory together."""
+        argv = [sys.executable, os.path.join(HERE, 'peer-dataloader.py'), *arguments,
+                str(PEER_WORKERS[arguments[-1]]), str(rows), *([self.photos] if arguments[-1] == 'folder' else [])]
+        environment = {**os.environ, **environment}
+        processes = [subprocess.Popen(argv, stdout=subprocess.PIPE, text=True, env=environment) for _ in range(copies)]
+        memory = Memory(*[process.pid for process in processes], *memory_of)
+        results = [json.loads(process.communicate()[0].splitlines()[-1]) for process in processes]
+        return {'seconds': max(result['seconds'] for result in results), 'rows': sum(result['rows'] for result in results),
+                'batches': sum(result['batches'] for result in results),
+                'first_batch_ms': max(result['first_batch_ms'] for result in results),
+                'rows_prepared': max(result.get('rows_prepared', 0) for result in results) or copies * rows,
+                'all_cpu_seconds': sum(result['cpu_seconds'] for result in results)
+                + max(sum(result.get(name, 0) for name in BESIDE) for result in results), 'peak_bytes': memory.stop()}
+
+    def dataset(self, workload, rows, copies=0, loader='pinfeed'):
+        """The peer's script with a loader of pinfeed's, or so many copies of it that share."""
+        directory = tempfile.mkdtemp(prefix='pf-', dir='/tmp')
+        daemon = self.wait_ready(['--private', '--runtime-dir', directory])
+        try:
+            sharing = ['--share', 'bench'] if copies else []
+            result = self.peers(['--loader', loader, *sharing, workload], rows, copies or 1, [daemon.pid],
+                                PYTHONPATH=self.package, PINFEED_RUNTIME_DIR=directory)
+        finally:
+            daemon.terminate()
+            reap(daemon)
+            shutil.rmtree(directory)
+        return result
+
     def borders(self, pipeline, epochs):
         directory = tempfile.mkdtemp(prefix='pf-', dir='/tmp')
         daemon = None
@@ -170,8 +204,11 @@ class Bench:
         config = os.path.join(directory, 'pinfeed.yaml')
         with open(config, 'w', encoding='utf-8') as file:
             json.dump({'pipelines': RECIPES}, file)  # JSON is YAML
-        daemon = subprocess.Popen([os.path.join(self.build, 'install/bin/pinfeedd'), '--config', config,
-                                   '--runtime-dir', directory + '/run'], stderr=subprocess.PIPE, text=True)
+        return self.wait_ready(['--config', config, '--runtime-dir', directory + '/run'])
+
+    def wait_ready(self, arguments):
+        daemon = subprocess.Popen([os.path.join(self.build, 'install/bin/pinfeedd'), *arguments], stderr=subprocess.PIPE,
+                                  text=True)
         for line in daemon.stderr:
             if 'ready' in line:
                 threading.Thread(target=daemon.stderr.read, daemon=True).start()
