@@ -26,9 +26,8 @@ import weakref
 from . import surroundings
 
 REAP_S = 1  # a child that was killed is gone in a moment, unless it waits for a disk
-PR_SET_PDEATHSIG = 1
 WALK_MAX = 100  # parts of a list that are looked at: longer ones are lists of samples
-RINGS = re.compile(r' /(dev/shm/|memfd:)pinfeed[^/]*$')
+RINGS = re.compile(rb'^(\w+)-(\w+) .* /(?:dev/shm/|memfd:)pinfeed[^/\n]*$', re.MULTILINE)
 
 _children = weakref.WeakSet()
 
@@ -130,8 +129,7 @@ def _live(run, name, leash, signals):
     try:
         from . import _worker
 
-        _worker.leash(leash)
-        live_on_when_a_thread_ends()
+        _worker.leash(leash, False)  # the kernel's parent is the thread that has forked, and a script's thread may end
         unmap_rings()
         call_it(name)
         ignore_signals()
@@ -159,24 +157,16 @@ def call_it(name):
         file.write(name)
 
 
-def live_on_when_a_thread_ends():
-    """The kernel takes the thread that has forked for the parent. A script may make a loader in a thread that ends."""
-    import ctypes
-
-    ctypes.CDLL(None).prctl(PR_SET_PDEATHSIG, 0, 0, 0, 0)
-
-
 def unmap_rings():
     """Of loaders that the script had before: their memory would not be free before this process has ended, and a daemon that
     follows another one has to wait for it. Their arrays are not for a child."""
     import ctypes
 
     unmap = ctypes.CDLL(None).munmap
-    with open('/proc/self/maps', encoding='utf-8', errors='surrogateescape') as file:
-        for line in file:
-            if RINGS.search(line):
-                begin, end = (int(address, 16) for address in line.split(None, 1)[0].split('-'))
-                unmap(ctypes.c_void_p(begin), ctypes.c_size_t(end - begin))
+    with open('/proc/self/maps', 'rb') as file:
+        for addresses in RINGS.findall(file.read()):
+            begin, end = (int(address, 16) for address in addresses)
+            unmap(ctypes.c_void_p(begin), ctypes.c_size_t(end - begin))
 
 
 def ignore_signals():

@@ -8,6 +8,7 @@ another one when the code was edited. What a dataset holds is not looked at: tha
 
 import hashlib
 import inspect
+import linecache
 import types
 
 from . import forks
@@ -26,18 +27,27 @@ def of(dataset, collate_fn, order):
 
 
 def _is_code(value):
-    """A class of somebody's, not a list or an array."""
-    return type(value).__module__.partition('.')[0] not in ('builtins', 'collections', 'numpy')
+    """A class of somebody's, not a list, an array or a tensor."""
+    root, _, rest = type(value).__module__.partition('.')
+    return root not in ('builtins', 'collections', 'numpy') and not (root == 'torch' and not rest.startswith('utils.data'))
 
 
 def _add(sum, code):
-    """A class or function: by its source text, or, where that is not to be had, by what the compiler has made of it."""
+    """A class, by its functions, or a function: by their source text, or, where that is not to be had, by what the compiler has
+    made of it."""
     sum.update(f'{code.__module__}.{code.__qualname__}\n'.encode())
-    try:
-        sum.update(inspect.getsource(code).encode(errors='surrogateescape'))
-    except (OSError, TypeError):
-        for function in _functions(code):
+    for function in _functions(code):
+        text = _text(function.__code__)
+        if text:
+            sum.update(text.encode(errors='surrogateescape'))
+        else:
             _add_code(sum, function.__code__)
+
+
+def _text(code):
+    """Of a function. inspect.getsource() would look through all modules that are loaded, for some milliseconds."""
+    lines = linecache.getlines(code.co_filename)[code.co_firstlineno - 1:]
+    return ''.join(inspect.getblock(lines)) if lines else None
 
 
 def _functions(code):

@@ -15,7 +15,7 @@ from .errors import invalid
 # What each library is told by to use one thread; those with a prefix come in NumPy's and SciPy's wheels.
 ONE_THREAD = ('openblas_set_num_threads', 'openblas_set_num_threads64_', 'scipy_openblas_set_num_threads',
               'scipy_openblas_set_num_threads64_', 'omp_set_num_threads', 'MKL_Set_Num_Threads', 'bli_thread_set_num_threads')
-LIBRARIES = re.compile(r'(openblas|libblas|mkl_rt|gomp|iomp|libomp|libblis)[^/]*\.so[^/]*$')
+LIBRARIES = re.compile(rb' (/.*(?:openblas|libblas|mkl_rt|gomp|iomp|libomp|libblis)[^/\n]*\.so[^/\n]*)$', re.MULTILINE)
 VARIABLES = ('OMP_NUM_THREADS', 'OPENBLAS_NUM_THREADS', 'MKL_NUM_THREADS')  # for those that a worker loads first
 
 
@@ -88,7 +88,8 @@ def use_one_thread():
     for path in _mapped_libraries():
         _tell(path)
     torch = sys.modules.get('torch')
-    if torch is not None:
+    # It takes milliseconds, also where OpenMP has said it; but MKL, which is within torch, has a number of its own.
+    if torch is not None and (torch.get_num_threads() != 1 or torch.backends.mkl.is_available()):
         torch.set_num_threads(1)
     cv2 = sys.modules.get('cv2')
     if cv2 is not None:
@@ -96,9 +97,8 @@ def use_one_thread():
 
 
 def _mapped_libraries():
-    with open('/proc/self/maps', encoding='utf-8', errors='surrogateescape') as file:
-        paths = {line.split(None, 5)[5].rstrip('\n') for line in file if line.count('/')}
-    return sorted(path for path in paths if LIBRARIES.search(path))
+    with open('/proc/self/maps', 'rb') as file:
+        return sorted(set(LIBRARIES.findall(file.read())))
 
 
 def _tell(path):

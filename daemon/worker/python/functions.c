@@ -26,7 +26,8 @@
 #define PyBUF_WRITE 0x200
 #endif
 
-#define TIMER_SLACK_NS 1000 /* the kernel's own is 50 us, which a dataset that sleeps would pay each time */
+#define TIMER_SLACK_NS                                                                                       \
+        1 /* the least; the kernel's own is 50 us, which a dataset that sleeps would pay each time */
 
 static PyThreadState *thread; /* while the lock is not held */
 static uint64_t run_samples;
