@@ -61,6 +61,7 @@ struct pinfeed_job {
         /* registry.c */
         struct pinfeed_job *next_living;
         uint64_t process;           /* generation of the process that opened it */
+        bool is_hidden;             /* it is being closed: its batches are not found any more */
         struct attachment *current; /* NULL: LOST. Like `retired` changed under the write lock only */
         struct attachment *retired;
 

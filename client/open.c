@@ -324,8 +324,11 @@ int pinfeed_open(struct pinfeed_job **jobp, const struct pinfeed_attach *given) 
 struct pinfeed_job *pinfeed_close(struct pinfeed_job *job) {
         if (!job)
                 return NULL;
+        registry_hide(job);
+        transfer_close(job); /* before the rings are unmapped, and the daemon is told */
+        if (registry_is_ours(job))
+                starter_let_go(&job->starter);
         registry_remove(job);
-        transfer_close(job); /* before the rings are unmapped, and the daemon is told by that */
         attachment_free(job->current);
         while (job->retired) {
                 struct attachment *attachment = job->retired;
@@ -335,7 +338,6 @@ struct pinfeed_job *pinfeed_close(struct pinfeed_job *job) {
         }
         if (registry_is_ours(job))
                 starter_deinit(&job->starter);
-        brought_deinit(&job->brought);
         free(job->starter.program);
         free(job->definition);
         free(job->failed);

@@ -11,8 +11,9 @@
  * of the process, so that calls in the child notice without asking the kernel for their pid each time. The
  * child keeps the parent's jobs in the list: that is how it knows their batches to be -ECHILD. Their sockets
  * are closed in it, or the daemon would believe in a job for as long as any of its children lives; so a
- * socket is made under the write lock, too, and there is none that fork does not know of. The same goes for
- * what a job has open while it starts a daemon, and for what it brings (brought.c). The child has no device
+ * socket is made and closed under the write lock, too, and there is none that fork does not know of: a job
+ * that is being closed is hidden first, and leaves the list with its descriptors. The same goes for what a
+ * job has open while it starts a daemon, and for what it brings (brought.c). The child has no device
  * threads, and whatever their locks were doing it touches none of them. */
 
 #include "client/registry.h"
@@ -37,14 +38,20 @@ static void registry_in_parent(void) {
         pthread_rwlock_unlock(&registry_lock);
 }
 
+/* All that a fork's child must not have. */
+static void registry_close_descriptors(struct pinfeed_job *job) {
+        if (job->current)
+                fd_closep(&job->current->socket);
+        starter_close(&job->starter);
+        brought_deinit(&job->brought);
+}
+
 static void registry_in_child(void) {
         registry_lock = (pthread_rwlock_t)PTHREAD_RWLOCK_INITIALIZER;
         registry_process++;
         for (struct pinfeed_job *job = registry_first; job; job = job->next_living) {
-                if (job->current)
-                        fd_closep(&job->current->socket);
+                registry_close_descriptors(job);
                 starter_forget(&job->starter);
-                brought_deinit(&job->brought);
         }
 }
 
@@ -65,8 +72,15 @@ int registry_add(struct pinfeed_job *job) {
         return 0;
 }
 
+void registry_hide(struct pinfeed_job *job) {
+        pthread_rwlock_wrlock(&registry_lock);
+        job->is_hidden = true;
+        pthread_rwlock_unlock(&registry_lock);
+}
+
 void registry_remove(struct pinfeed_job *job) {
         pthread_rwlock_wrlock(&registry_lock);
+        registry_close_descriptors(job);
         for (struct pinfeed_job **link = &registry_first; *link; link = &(*link)->next_living) {
                 if (*link != job)
                         continue;
@@ -95,6 +109,8 @@ static bool registry_owns(const struct attachment *attachment, uintptr_t address
 static struct attachment *registry_search(const struct pinfeed_job *job, uintptr_t address) {
         struct attachment *attachment = job->current;
 
+        if (job->is_hidden)
+                return NULL;
         if (attachment && registry_owns(attachment, address))
                 return attachment;
         for (attachment = job->retired; attachment; attachment = attachment->next)

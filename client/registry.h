@@ -13,7 +13,10 @@ struct pinfeed_job;
 /* Enters a job; from now on its batches are found. 0 or a negative errno. */
 int registry_add(struct pinfeed_job *job);
 
-/* Takes it out, after every call that had found it is over. */
+/* Its batches are not found any more, once every call that had found one is over. */
+void registry_hide(struct pinfeed_job *job);
+
+/* Takes it out, and closes all descriptors that a fork's child must not have. */
 void registry_remove(struct pinfeed_job *job);
 
 /* Whether the job was opened by this process, and not by one that it was forked from. */

@@ -249,9 +249,12 @@ bool starter_is_patient(struct starter *starter) {
         return now < starter->first_ns + STARTER_PATIENCE_MS * NS_PER_MS;
 }
 
-void starter_forget(struct starter *starter) {
+void starter_close(struct starter *starter) {
         fd_closep(&starter->lock);
         fd_closep(&starter->words);
+}
+
+void starter_forget(struct starter *starter) {
         starter->pid = 0;
 }
 

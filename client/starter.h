@@ -41,6 +41,9 @@ bool starter_is_patient(struct starter *starter);
 /* Somebody listens: others may go on. */
 void starter_let_go(struct starter *starter);
 
+/* What it has open, also in a fork's child. */
+void starter_close(struct starter *starter);
+
 /* In a fork's child: it has started nothing. */
 void starter_forget(struct starter *starter);
 
