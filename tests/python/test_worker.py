@@ -116,7 +116,7 @@ class Conversation(Talk):
                 return int(file.read())
         worker = self.numbers(fetch)
         worker.fill(0, 1)
-        self.assertEqual(number(worker.cell(0)), 1000)
+        self.assertEqual(number(worker.cell(0)), 1)
 
     def test_verifying(self):
         def fetch(sample):
