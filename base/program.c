@@ -35,6 +35,21 @@ static int own_directory(char path[PATH_MAX]) {
         return 0;
 }
 
+int program_find_file(char path[PATH_MAX], const char *const relatives[], const char *file) {
+        char directory[PATH_MAX], candidate[2 * PATH_MAX];
+        int r = own_directory(directory);
+
+        for (size_t i = 0; r == 0 && relatives[i]; i++) {
+                snprintf(candidate, sizeof(candidate), "%s/%s/%s", directory, relatives[i], file);
+                if (access(candidate, R_OK) < 0)
+                        continue;
+                snprintf(candidate, sizeof(candidate), "%s/%s", directory, relatives[i]);
+                if (realpath(candidate, path))
+                        return 0;
+        }
+        return -ENOENT;
+}
+
 int program_find(char path[PATH_MAX], const char *const relatives[]) {
         char directory[PATH_MAX], candidate[2 * PATH_MAX];
         int r;

@@ -279,6 +279,10 @@ void pinfeed_job_info(const struct pinfeed_job *job, struct pinfeed_info *info) 
         info->batches_left = position_batches(&job->plan, job->here.row);
 }
 
+const char *pinfeed_job_layout(const struct pinfeed_job *job) {
+        return job && job->attached_once ? job->attached.layout : "";
+}
+
 int pinfeed_job_state(const struct pinfeed_job *job, char *text, size_t size) {
         if (!job || !job->attached_once)
                 return -EINVAL;

@@ -285,6 +285,11 @@ int pinfeed_failure(const struct pinfeed_job *job, struct pinfeed_failure *failu
 
 void pinfeed_job_info(const struct pinfeed_job *job, struct pinfeed_info *info);
 
+/* How the values of a sample of a dataset in Python are nested, and of what types they were, where the
+ * daemon's configuration names such a dataset: JSON that the Python package understands. "" for all other
+ * pipelines. Lives as long as the job. */
+const char *pinfeed_job_layout(const struct pinfeed_job *job);
+
 /* Where the job is, as one line of JSON of at most PINFEED_STATE_MAX - 1 bytes: pipeline, fingerprint of its
  * contents, seed, epoch, row. It says what pinfeed_next has handed over, not what lies ready, and at the same
  * step it is the same on all ranks. After an epoch's last batch it is the beginning of the next epoch. Attach

@@ -48,6 +48,10 @@ static void print_type(FILE *out, const struct key *key) {
                 fputs("true, false", out);
         else if (key->type == KEY_TEXT)
                 fputs("text", out);
+        else if (key->type == KEY_JSON)
+                fputs("a mapping", out);
+        else if (key->type == KEY_TEXTS)
+                fputs("a list of texts", out);
         else if (key->type != KEY_NAME)
                 print_range(out, forms[key->type], key);
         else

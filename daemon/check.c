@@ -18,6 +18,7 @@
 #include "base/number.h"
 #include "base/shm.h"
 #include "daemon/config.h"
+#include "daemon/description.h"
 #include "daemon/ring.h"
 
 #include <errno.h>
@@ -176,6 +177,32 @@ static int print_readable(FILE *out, const struct config_pipeline *pipeline, str
         return 0;
 }
 
+/* Whether it works, and all that the samples decide: what is not known is left out. */
+static int print_pipeline(FILE *out, const struct config *config, const struct config_pipeline *pipeline,
+                          struct totals *totals, struct fault *fault) {
+        struct config_pipeline completed = {};
+        bool is_described = recipe_is_described(&pipeline->recipe);
+        int r;
+
+        fprintf(out, "\n%s (line %u)\n", pipeline->name, pipeline->line);
+        print_recipe(out, &pipeline->recipe);
+        if (is_described)
+                r = check_dataset(config, pipeline, out, &completed, fault);
+        else
+                r = print_readable(out, pipeline, fault);
+        if (is_described && r >= 0)
+                pipeline = &completed;
+        if (pipeline->schema.n_fields > 0) {
+                print_slot(out, pipeline);
+                print_ring(out, config, pipeline, totals);
+        }
+        print_workers(out, pipeline);
+        print_errors(out, pipeline);
+        print_sharing(out, pipeline);
+        description_forget(&completed);
+        return r;
+}
+
 /* Rings that fit each alone may not fit together. */
 static void warn_of_totals(FILE *out, const struct totals *totals) {
         _cleanup_(fd_closep) int fd = open("/dev/shm", O_RDONLY | O_DIRECTORY | O_CLOEXEC);
@@ -209,18 +236,9 @@ int check_print(const struct config *config, FILE *out, struct fault *fault) {
 
         print_head(out, config);
         for (uint32_t i = 0; i < config->n_pipelines; i++) {
-                const struct config_pipeline *pipeline = &config->pipelines[i];
-
-                fprintf(out, "\n%s (line %u)\n", pipeline->name, pipeline->line);
-                print_recipe(out, &pipeline->recipe);
-                r = print_readable(out, pipeline, result ? NULL : fault);
+                r = print_pipeline(out, config, &config->pipelines[i], &totals, result ? NULL : fault);
                 if (!result)
                         result = r;
-                print_slot(out, pipeline);
-                print_ring(out, config, pipeline, &totals);
-                print_workers(out, pipeline);
-                print_errors(out, pipeline);
-                print_sharing(out, pipeline);
         }
         fprintf(out, "\nall rings: %" PRIu64 " bytes (%s)\n", totals.bytes,
                 number_format_bytes(text, totals.bytes));

@@ -9,8 +9,9 @@
  * libyaml resolves an alias to the node of its anchor, so an alias can close a circle, and a short file can
  * mean a huge tree. Nobody walks "the tree" here: readers descend as deep as the configuration has levels, a
  * list of values is one level deep and bounded, and so a circle is met as a mapping where a number was
- * expected. NUL, which would end a C string early, and tags, which would change what a value is, are refused
- * wherever they stand.
+ * expected. The one value that may be of any depth is bounded in depth and in nodes (nested_to_json). NUL,
+ * which would end a C string early, and tags, which would change what a value is, are refused wherever they
+ * stand.
  *
  * Scalars: YAML leaves it to the reader what plain text means. Ours is the smallest reading that holds no
  * surprise: `yes`, `010`, `0x10`, `1_000` and `+5` are text, and an error where a number or a truth value was
@@ -33,6 +34,8 @@
 enum {
         DOCUMENT_LIST_MAX = 64,  /* items of a value that is a list; keys take three at most */
         DOCUMENT_PATH_MAX = 256, /* text of a path in an error */
+        NESTED_DEPTH_MAX = 16,   /* of a value that may be anything */
+        NESTED_NODES_MAX = 4096, /* an alias counts as often as it is used */
 };
 
 struct document {
@@ -228,7 +231,7 @@ static json_t *scalar_to_json(const yaml_node_t *node, enum key_type type) {
 
         if (document_is_left_out(node))
                 return json_null();
-        if (node->data.scalar.style != YAML_PLAIN_SCALAR_STYLE || type == KEY_TEXT)
+        if (node->data.scalar.style != YAML_PLAIN_SCALAR_STYLE || type == KEY_TEXT || type == KEY_TEXTS)
                 return json_string(text);
         if (!strcmp(text, "true") || !strcmp(text, "false"))
                 return json_boolean(text[0] == 't');
@@ -255,12 +258,104 @@ static int item_to_json(struct document *document, const yaml_node_t *node, cons
         return *json ? 0 : document_fault(document, node, path, fault, -EINVAL, "expected text in UTF-8");
 }
 
+/* ---- values of any depth ---- */
+
+/* Where the walk is. An alias can lead back to a node above, and few lines can mean a huge tree. */
+struct nest {
+        struct document *document;
+        unsigned depth;
+        unsigned nodes;
+};
+
+static int nested_to_json(struct nest *nest, const yaml_node_t *node, const struct document_path *path,
+                          json_t **json, struct fault *fault);
+
+/* As it was said; what else would a number be that no integer of JSON holds? */
+static int nested_scalar_to_json(struct nest *nest, const yaml_node_t *node, const struct document_path *path,
+                                 json_t **json, struct fault *fault) {
+        bool is_plain = node->data.scalar.style == YAML_PLAIN_SCALAR_STYLE;
+
+        *json = scalar_to_json(node, KEY_JSON);
+        if (!*json)
+                return document_fault(nest->document, node, path, fault, -EINVAL, "expected text in UTF-8");
+        if (!is_plain || !json_is_string(*json) || !looks_whole(json_string_value(*json)))
+                return 0;
+        json_decref(*json);
+        return document_fault(nest->document, node, path, fault, -EINVAL,
+                              "expected a whole number from -2^63 to 2^63-1, or a text in quotes, got %s",
+                              (const char *)node->data.scalar.value);
+}
+
+static int add_item(struct nest *nest, const yaml_node_t *list, unsigned i, const struct document_path *path,
+                    json_t *json, struct fault *fault) {
+        struct document_path here = {path, NULL, i};
+        json_t *item;
+        int r = nested_to_json(nest, document_item(nest->document, list, i), &here, &item, fault);
+
+        if (r < 0)
+                return r;
+        return json_array_append_new(json, item) < 0 ? -ENOMEM : 0;
+}
+
+static int add_pair(struct nest *nest, const yaml_node_t *mapping, unsigned i,
+                    const struct document_path *path, json_t *json, struct fault *fault) {
+        const yaml_node_t *key = NULL, *value = NULL;
+        struct document_path here = {path, NULL, i};
+        json_t *item;
+        int r;
+
+        if (!document_pair(nest->document, mapping, i, &key, &value) || !document_scalar(key))
+                return document_fault(nest->document, key ? key : mapping, path, fault, -EINVAL,
+                                      "expected names as keys");
+        here.name = document_scalar(key);
+        r = document_check(nest->document, key, path, fault);
+        if (!r && json_object_get(json, here.name))
+                r = document_fault(nest->document, key, &here, fault, -EINVAL, "expected once");
+        if (!r)
+                r = nested_to_json(nest, value, &here, &item, fault);
+        if (r < 0)
+                return r;
+        if (json_object_set_new(json, here.name, item) < 0)
+                return document_fault(nest->document, key, path, fault, -EINVAL,
+                                      "expected names in UTF-8 as keys");
+        return 0;
+}
+
+static int nested_to_json(struct nest *nest, const yaml_node_t *node, const struct document_path *path,
+                          json_t **json, struct fault *fault) {
+        bool is_list = document_is_list(node);
+        int r = document_check(nest->document, node, path, fault);
+
+        if (r < 0)
+                return r;
+        if (nest->depth == NESTED_DEPTH_MAX || ++nest->nodes > NESTED_NODES_MAX)
+                return document_fault(nest->document, node, path, fault, -EINVAL,
+                                      "expected at most %d levels, and %d values in all", NESTED_DEPTH_MAX,
+                                      NESTED_NODES_MAX);
+        if (node->type == YAML_SCALAR_NODE)
+                return nested_scalar_to_json(nest, node, path, json, fault);
+        *json = is_list ? json_array() : json_object();
+        nest->depth++;
+        for (unsigned i = 0; *json && r == 0 && i < document_size(node); i++)
+                r = is_list ? add_item(nest, node, i, path, *json, fault)
+                            : add_pair(nest, node, i, path, *json, fault);
+        nest->depth--;
+        if (!*json)
+                return -ENOMEM;
+        if (r < 0)
+                json_decref(*json);
+        return r;
+}
+
 int document_to_json(struct document *document, const yaml_node_t *node, const struct document_path *path,
                      enum key_type type, json_t **json, struct fault *fault) {
+        struct nest nest = {.document = document};
         size_t n = document_size(node);
         json_t *value = NULL;
         int r;
 
+        if (type == KEY_JSON)
+                return nested_to_json(&nest, node, path, json, fault);
         r = item_to_json(document, node, path, type, &value, fault);
         if (!r && n > DOCUMENT_LIST_MAX)
                 r = document_fault(document, node, path, fault, -EINVAL, "expected at most %d items, got %zu",

@@ -67,9 +67,9 @@ bool document_pair(struct document *document, const struct yaml_node_s *mapping,
                    const struct yaml_node_s **key, const struct yaml_node_s **value);
 
 /* A key's value as JSON, for keys_set. A plain scalar is what it looks like (true, false, a decimal number,
- * else text), a quoted one is text, and for KEY_TEXT every scalar is text. A list keeps its scalars; what is
- * nested deeper comes as an empty list or object, which no key takes. 0 and a new reference, or a negative
- * errno. */
+ * else text), a quoted one is text, and for KEY_TEXT and KEY_TEXTS every scalar is text. A list keeps its
+ * scalars; what is nested deeper comes as an empty list or object, which no key takes. KEY_JSON is another
+ * matter: there everything is kept, within bounds. 0 and a new reference, or a negative errno. */
 int document_to_json(struct document *document, const struct yaml_node_s *node,
                      const struct document_path *path, enum key_type type, json_t **json,
                      struct fault *fault);

@@ -94,7 +94,7 @@ const struct key config_pipeline_keys[] = {
                  "daemon's `idle`; with `reserve: start` they stay"},
         {"on_error", KEY_NAME, PIPELINE(on_error), .fallback = "\"replace\"", .names = on_error_names,
          .help = "what becomes of a sample that cannot be made: another one takes its row, or its jobs get "
-                 "an error"},
+                 "an error; of a source of type python: fail, unless something else is said"},
         {"max_errors", KEY_DOUBLE, PIPELINE(max_errors), RANGE(0, 1), .fallback = "0.001",
          .help = "share of the samples that may be replaced; more is an error, judged from 1,000 rows on"},
         {"sample_timeout", KEY_DOUBLE, PIPELINE(sample_timeout), RANGE(0.5, 86400), .fallback = "60.0",

@@ -4,7 +4,9 @@
 /*
  * A pipeline is read in three steps: its keys, its recipe, and then what follows from both: the layout of a
  * slot, the number of slots, the bytes of the ring. All of it is known without opening a data file, so a ring
- * that cannot work is refused here with its line, and the daemon adds up memory before it takes any.
+ * that cannot work is refused here with its line, and the daemon adds up memory before it takes any. Only a
+ * dataset in Python may leave open what its rows are; then the third step waits until somebody has said it
+ * (config_complete_pipeline), and knows the lines that the first two have noted.
  *
  * The sizes come from foreign numbers (2^31 rows of 2^34 bytes can be said), so each product is checked; what
  * passes fits a file, 2^63 bytes.
@@ -89,15 +91,16 @@ static void settle_lookahead(struct config_pipeline *pipeline) {
                 pipeline->lookahead = pipeline->shuffle && is_known ? 1 : 0;
 }
 
-/* Keys of one policy say nothing under the other; somebody must have meant something. */
 /* What is to be warm stays. */
-static int settle_warm(struct config_pipeline *pipeline, const struct mapping *mapping, struct fault *fault) {
-        if (pipeline->warm > pipeline->n_slots)
-                return refuse(mapping, "warm", fault, "expected at most the ring's %u slots, got %" PRIu64,
-                              pipeline->n_slots, pipeline->warm);
+static void settle_warm(struct config_pipeline *pipeline) {
         if (pipeline->warm > 0)
                 pipeline->reserve = CONFIG_RESERVE_START;
-        return 0;
+}
+
+/* A user's own code that fails is more likely a mistake than a bad file. */
+static void settle_on_error(struct config_pipeline *pipeline, const struct mapping *mapping) {
+        if (pipeline->recipe.source.type == RECIPE_PYTHON && !mapping_value(mapping, "on_error"))
+                pipeline->on_error = CONFIG_ON_ERROR_FAIL;
 }
 
 /* Nothing can be prepared before a job is there who brings the workers, or the order. */
@@ -119,6 +122,7 @@ static int check_python(const struct config_pipeline *pipeline, const struct map
         return 0;
 }
 
+/* Keys of one policy say nothing under the other; somebody must have meant something. */
 static int check_sharing(const struct config_pipeline *pipeline, const struct mapping *mapping,
                          struct fault *fault) {
         static const char *const keys[] = {"max_lead", "lag_timeout"};
@@ -145,41 +149,74 @@ static int check_samples(const struct config_pipeline *pipeline, const struct ma
                               pipeline->batch_size, pipeline->recipe.source.samples);
 }
 
-static int lay_out(struct config_pipeline *pipeline, const struct mapping *mapping, struct fault *fault) {
-        struct fault reason;
-        int r;
-
-        recipe_schema(&pipeline->recipe, &pipeline->schema);
-        r = schema_lay_out(&pipeline->schema, (uint32_t)pipeline->batch_size, &reason);
-        if (r < 0)
-                return refuse(mapping, "batch_size", fault, "%s", reason.text);
-        return 0;
-}
+/* ---- what follows from all of it ---- */
 
 /* Slots that a ring of so many bytes has. */
-static int count_slots(struct config_pipeline *pipeline, const struct mapping *mapping, struct fault *fault) {
+static int count_slots(struct config_pipeline *pipeline, struct fault *fault) {
         uint64_t slot_bytes = pipeline->schema.slot_bytes, slots = pipeline->ring / slot_bytes, bound;
 
         if (slots < CONFIG_SLOTS_LEAST) {
                 if (!number_multiply_u64(CONFIG_SLOTS_LEAST, slot_bytes, &bound))
                         bound = UINT64_MAX;
-                return refuse(mapping, "ring", fault,
-                              "expected at least %" PRIu64 " bytes (%d slots of %" PRIu64
-                              " bytes), got %" PRIu64,
-                              bound, CONFIG_SLOTS_LEAST, slot_bytes, pipeline->ring);
+                return fault_set(fault, -EINVAL,
+                                 "expected at least %" PRIu64 " bytes (%d slots of %" PRIu64
+                                 " bytes), got %" PRIu64,
+                                 bound, CONFIG_SLOTS_LEAST, slot_bytes, pipeline->ring);
         }
         if (slots > CONFIG_SLOTS_MAX)
-                return refuse(mapping, "ring", fault,
-                              "expected at most %d slots of %" PRIu64 " bytes, got %" PRIu64
-                              " bytes (%" PRIu64 " slots)",
-                              CONFIG_SLOTS_MAX, slot_bytes, pipeline->ring, slots);
+                return fault_set(fault, -EINVAL,
+                                 "expected at most %d slots of %" PRIu64 " bytes, got %" PRIu64
+                                 " bytes (%" PRIu64 " slots)",
+                                 CONFIG_SLOTS_MAX, slot_bytes, pipeline->ring, slots);
         pipeline->n_slots = (uint32_t)slots;
         return 0;
 }
 
-static int settle_ring(struct config_pipeline *pipeline, const struct mapping *mapping, struct fault *fault) {
-        const char *key = pipeline->slots ? "slots" : pipeline->ring ? "ring" : "batch_size";
+static int settle_ring(struct config_pipeline *pipeline, struct fault *fault) {
         uint64_t file_bytes;
+        int r;
+
+        r = schema_ring_bytes(&pipeline->schema, pipeline->n_slots, &file_bytes);
+        if (r < 0 || file_bytes > INT64_MAX ||
+            !number_multiply_u64(pipeline->n_slots, pipeline->schema.slot_bytes, &pipeline->ring_bytes))
+                return fault_set(fault, -EINVAL,
+                                 "expected a ring that fits a file, got %u slots of %" PRIu64 " bytes",
+                                 pipeline->n_slots, pipeline->schema.slot_bytes);
+        return 0;
+}
+
+static int check_warm(const struct config_pipeline *pipeline, struct fault *fault) {
+        if (pipeline->warm <= pipeline->n_slots)
+                return 0;
+        return fault_set(fault, -EINVAL, "expected at most the ring's %u slots, got %" PRIu64,
+                         pipeline->n_slots, pipeline->warm);
+}
+
+/* 0, or a negative errno with the key that would have to change. */
+static int derive(struct config_pipeline *pipeline, const char **key, struct fault *fault) {
+        int r;
+
+        recipe_schema(&pipeline->recipe, &pipeline->schema);
+        *key = "batch_size";
+        r = schema_lay_out(&pipeline->schema, (uint32_t)pipeline->batch_size, fault);
+        if (r == 0 && pipeline->ring) {
+                *key = "ring";
+                r = count_slots(pipeline, fault);
+        }
+        if (r == 0) {
+                *key = pipeline->slots ? "slots" : *key;
+                r = settle_ring(pipeline, fault);
+        }
+        if (r == 0) {
+                *key = "warm";
+                r = check_warm(pipeline, fault);
+        }
+        return r;
+}
+
+static int derive_now(struct config_pipeline *pipeline, const struct mapping *mapping, struct fault *fault) {
+        struct fault reason;
+        const char *key;
         int r;
 
         if (pipeline->slots && pipeline->ring)
@@ -187,16 +224,23 @@ static int settle_ring(struct config_pipeline *pipeline, const struct mapping *m
                               "expected either slots or ring, got both (slots in line %u)",
                               document_line(mapping_value(mapping, "slots")));
         pipeline->n_slots = pipeline->slots ? (uint32_t)pipeline->slots : CONFIG_SLOTS_DEFAULT;
-        r = pipeline->ring ? count_slots(pipeline, mapping, fault) : 0;
-        if (r < 0)
-                return r;
-        r = schema_ring_bytes(&pipeline->schema, pipeline->n_slots, &file_bytes);
-        if (r < 0 || file_bytes > INT64_MAX ||
-            !number_multiply_u64(pipeline->n_slots, pipeline->schema.slot_bytes, &pipeline->ring_bytes))
-                return refuse(mapping, key, fault,
-                              "expected a ring that fits a file, got %u slots of %" PRIu64 " bytes",
-                              pipeline->n_slots, pipeline->schema.slot_bytes);
-        return 0;
+        if (recipe_is_described(&pipeline->recipe) && !pipeline->recipe.source.fields)
+                return 0;
+        r = derive(pipeline, &key, &reason);
+        return r < 0 ? refuse(mapping, key, fault, "%s", reason.text) : 0;
+}
+
+int config_complete_pipeline(struct config_pipeline *pipeline, const char *file, struct fault *fault) {
+        const char *key;
+        int r = derive(pipeline, &key, fault);
+        unsigned line;
+
+        if (r == 0)
+                return 0;
+        line = !strcmp(key, "batch_size") ? pipeline->batch_size_line
+               : !strcmp(key, "warm")     ? pipeline->line
+                                          : pipeline->ring_line;
+        return fault_prefix(fault, r, "pipeline %s (%s:%u): %s", pipeline->name, file, line, key);
 }
 
 /* The line of a key's value, or of the pipeline. */
@@ -235,11 +279,9 @@ int config_read_pipeline(struct config_pipeline *pipeline, struct document *docu
         if (r >= 0)
                 r = check_sharing(pipeline, &mapping, fault);
         if (!r)
-                r = lay_out(pipeline, &mapping, fault);
-        if (!r)
-                r = settle_ring(pipeline, &mapping, fault);
-        if (!r)
-                r = settle_warm(pipeline, &mapping, fault);
+                r = derive_now(pipeline, &mapping, fault);
+        settle_warm(pipeline);
+        settle_on_error(pipeline, &mapping);
         settle_lookahead(pipeline);
         if (!r)
                 r = check_python(pipeline, &mapping, fault);

@@ -13,4 +13,8 @@ struct config_pipeline;
 int config_read_pipeline(struct config_pipeline *pipeline, struct document *document,
                          const struct document_path *up, const struct yaml_node_s *name,
                          const struct yaml_node_s *value, const char *directory, struct fault *fault);
+
+/* For one whose recipe says by now what a row is: the rest of what follows from its keys. 0, or a negative
+ * errno with pipeline, `file`, line and key. */
+int config_complete_pipeline(struct config_pipeline *pipeline, const char *file, struct fault *fault);
 void config_pipeline_deinit(struct config_pipeline *pipeline);

@@ -79,6 +79,41 @@ static int resolve_path(char **path, const char *directory) {
         return 0;
 }
 
+/* Each of the directories in a list, which is JSON. */
+static int resolve_paths(char **paths, const char *directory) {
+        json_t *list = *paths ? json_loads(*paths, 0, NULL) : NULL;
+        char *resolved = NULL;
+        int r = 0;
+
+        if (!list)
+                return *paths ? -ENOMEM : 0;
+        for (size_t i = 0; r == 0 && i < json_array_size(list); i++) {
+                char *path = strdup(json_string_value(json_array_get(list, i)));
+
+                r = path ? resolve_path(&path, directory) : -ENOMEM;
+                if (r == 0 && json_array_set_new(list, i, json_string(path)) < 0)
+                        r = -ENOMEM;
+                free(path);
+        }
+        if (r == 0)
+                resolved = json_dumps(list, JSON_COMPACT);
+        json_decref(list);
+        if (!resolved)
+                return -ENOMEM;
+        free(*paths);
+        *paths = resolved;
+        return 0;
+}
+
+/* A program's name without a slash is looked for on the PATH. */
+static int resolve_all(struct recipe_source *source, const char *directory) {
+        int r = resolve_path(&source->path, directory);
+
+        if (r == 0 && source->interpreter && strchr(source->interpreter, '/'))
+                r = resolve_path(&source->interpreter, directory);
+        return r == 0 ? resolve_paths(&source->import_path, directory) : r;
+}
+
 static int read_source(struct recipe_source *source, struct document *document,
                        const struct document_path *up, const struct yaml_node_s *node, const char *directory,
                        struct fault *fault) {
@@ -105,7 +140,7 @@ static int read_source(struct recipe_source *source, struct document *document,
         r = mapping_apply(&mapping, source, fault);
         if (r < 0)
                 return r;
-        return resolve_path(&source->path, directory);
+        return resolve_all(source, directory);
 }
 
 /* One item of the list: a name, or a mapping of one name to its keys. */

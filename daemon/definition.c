@@ -202,7 +202,7 @@ static void make_label(const struct daemon *daemon, const char *name, char label
 
 static struct pipeline *find_same(const struct daemon *daemon, const struct config_pipeline *meant) {
         for (uint32_t i = 0; i < daemon->n_pipelines; i++) {
-                const struct config_pipeline *there = daemon->pipelines[i]->config;
+                const struct config_pipeline *there = daemon->pipelines[i]->defined;
 
                 if (strcmp(there->name, meant->name) == 0 && config_is_same(there, meant))
                         return daemon->pipelines[i];

@@ -61,6 +61,7 @@ static json_t *bare_recipe(const struct recipe *recipe) {
 
         json_object_del(source, "path");
         json_object_del(source, "samples");
+        json_object_del(source, "interpreter");
         leave_out_defaults(source, recipe_sources[recipe->source.type].keys);
         for (uint32_t i = 0; i < recipe->n_transforms; i++) {
                 const struct recipe_kind *kind = &recipe_transforms[recipe->transforms[i].type];

@@ -37,7 +37,7 @@ static const char usage[] =
         "      --background        return once jobs can connect, and print DIR\n"
         "      --log FILE          where its lines go (default: standard error; with --background\n"
         "                          DIR/pinfeedd.log)\n"
-        "      --check             say what FILE would take, try the sources, start nothing\n"
+        "      --check             say what FILE would take, try the sources, serve nothing\n"
         "      --help-config       print every key of FILE\n"
         "      --version\n"
         "  -h, --help\n"

@@ -135,6 +135,7 @@ static enum diagnosis_stage stage_of(const struct pipeline *pipeline) {
         switch (pipeline->state) {
         case PIPELINE_RESERVING:
                 return DIAGNOSIS_RESERVING;
+        case PIPELINE_DESCRIBING:
         case PIPELINE_SCANNING:
                 return DIAGNOSIS_SCANNING;
         case PIPELINE_FAILED:

@@ -262,6 +262,7 @@ static void welcome(struct pipeline *pipeline, struct job *job, const struct sch
         snprintf(attached->fingerprint, sizeof(attached->fingerprint), "%s", pipeline->fingerprint);
         snprintf(attached->pipeline, sizeof(attached->pipeline), "%s", pipeline->config->name);
         attached->slots = pipeline->ring.slots;
+        snprintf(attached->layout, sizeof(attached->layout), "%s", pipeline->layout ? pipeline->layout : "");
         describe_schema(&pipeline->config->schema, attached);
         describe_sharing(pipeline, job, attached->sharing, sizeof(attached->sharing));
         log_welcome(pipeline, job, attached);

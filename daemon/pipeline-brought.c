@@ -109,11 +109,6 @@ void pipeline_bring(struct pipeline *pipeline, struct job *job) {
 int pipeline_check_start(struct pipeline *pipeline) {
         const struct config_pipeline *config = pipeline->config;
 
-        if (config->recipe.source.dataset)
-                return fault_set(&pipeline->failure, -EOPNOTSUPP,
-                                 "pipeline %s (%s:%u): `dataset` is not in this version; give the dataset to "
-                                 "pinfeed.DataLoader in the script",
-                                 config->name, pipeline->whole->file, config->line);
         if (pipeline_is_brought(pipeline) && !pipeline->pool.zygote)
                 return fault_set(&pipeline->failure, -EINVAL,
                                  "pipeline %s (%s:%u): its workers are forked by a zygote that a job brings, "

@@ -10,6 +10,7 @@
 #include "daemon/pipeline-internal.h"
 
 #include "base/fault.h"
+#include "daemon/description.h"
 #include "daemon/job.h"
 #include "daemon/log.h"
 #include "daemon/scheduler.h"
@@ -27,7 +28,7 @@ void pipeline_fail_jobs(struct pipeline *pipeline, bool all, uint64_t seed,
 
                 if (!all && job->seed != seed)
                         continue;
-                if (job->state == JOB_ATTACHED)
+                if (job->state == JOB_ATTACHED || *failed->exception)
                         job_fail(job, failed);
                 else
                         job_refuse(job, -(int)failed->error, failed->text);
@@ -84,21 +85,69 @@ void pipeline_describe_death(const struct pipeline *pipeline, const struct pool_
         snprintf(failed->text, sizeof(failed->text), "%s", fault.text);
 }
 
-/* Nothing works any more: every job is told, workers end, the next attach begins anew. */
-void pipeline_fail(struct pipeline *pipeline, int error) {
-        struct message_failed failed = {.error = (uint16_t)-error};
+/* Line by line: what else may stand in a traceback belongs on no terminal. */
+void pipeline_clean_traceback(char *to, size_t size, const char *from) {
+        size_t used = 0;
 
-        snprintf(failed.text, sizeof(failed.text), "%s", pipeline->failure.text);
-        log_line(LOG_ERROR, "%s", failed.text);
+        while (*from && used + 1 < size) {
+                size_t length = strcspn(from, "\n");
+
+                fault_sanitize(to + used, size - used, from, length);
+                used += strlen(to + used);
+                from += length;
+                if (*from == '\n' && used + 1 < size) {
+                        to[used++] = '\n';
+                        from++;
+                }
+        }
+        to[used] = 0;
+}
+
+/* Every job is told, workers end, the next attach begins anew. */
+static void fail(struct pipeline *pipeline, int error, struct message_failed *failed) {
+        failed->error = (uint16_t)-error;
+        snprintf(failed->text, sizeof(failed->text), "%s", pipeline->failure.text);
+        log_line(LOG_ERROR, "%s", failed->text);
         uv_idle_stop(&pipeline->reserving);
         uv_idle_stop(&pipeline->growing);
         uv_timer_stop(&pipeline->reporting);
         uv_timer_stop(&pipeline->restart);
         uv_timer_stop(&pipeline->resting);
         pipeline->state = PIPELINE_FAILED;
-        pipeline_fail_jobs(pipeline, true, 0, &failed);
+        pipeline->description = description_free(pipeline->description, false);
+        pipeline_fail_jobs(pipeline, true, 0, failed);
         orders_deinit(&pipeline->orders);
         pool_stop(&pipeline->pool, false);
         pipeline_announce(pipeline, error);
         budget_share_out(pipeline->budget); /* its workers are not busy any more */
+}
+
+void pipeline_fail(struct pipeline *pipeline, int error) {
+        struct message_failed failed = {};
+
+        fail(pipeline, error, &failed);
+}
+
+/* Its own errno would say something else to a job: ENOENT is "no such pipeline". */
+void pipeline_fail_raised(struct pipeline *pipeline, const struct pool_worker *worker,
+                          const struct message_broken *broken) {
+        struct message_failed failed = {};
+        char who[64] = "";
+
+        failed.sample_given = broken->sample_given;
+        failed.sample = broken->sample;
+        if (broken->sample_given)
+                snprintf(who, sizeof(who), "sample %" PRIu64 ": ", broken->sample);
+        if (worker) {
+                failed.worker = worker->number;
+                failed.pid = (uint32_t)worker->process.pid;
+                snprintf(who, sizeof(who), "worker %u: ", worker->number);
+        }
+
+        fault_sanitize(failed.exception, sizeof(failed.exception), broken->exception,
+                       strlen(broken->exception));
+        pipeline_clean_traceback(failed.traceback, sizeof(failed.traceback), broken->traceback);
+        fault_set(&pipeline->failure, -EIO, "pipeline %s (%s:%u): %s%s", pipeline->config->name,
+                  pipeline->whole->file, pipeline->config->line, who, broken->text);
+        fail(pipeline, -EIO, &failed);
 }

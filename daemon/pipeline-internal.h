@@ -68,6 +68,12 @@ bool pipeline_is_up(const struct pipeline *pipeline);
 int pipeline_take_zygote(struct pipeline *pipeline, struct job *job, struct fault *fault);
 /* The job has no zygotes any more, but that one (NULL: none at all). */
 void pipeline_leave_zygote(struct pipeline *pipeline, const struct job *job, const struct zygote *but);
+/* pipeline-described.c: begins to ask what the rows are; pipeline_take_resources follows. 0 or a negative
+ * errno with `failure` set. */
+int pipeline_describe(struct pipeline *pipeline);
+void pipeline_forget_description(struct pipeline *pipeline);
+/* pipeline.c: takes ring and workers, or more of them; fails the pipeline if there are none. */
+void pipeline_take_resources(struct pipeline *pipeline);
 /* Whether there can be workers at all: 0 or a negative errno with `failure` set. */
 int pipeline_check_start(struct pipeline *pipeline);
 /* Fails the pipeline if its jobs have nobody who forks for them: false. */
@@ -129,6 +135,9 @@ void pipeline_name_sample(const struct pipeline *pipeline, uint64_t sample, char
 /* Brings the pool to its size. 0 or a negative errno with `failure` set. */
 int pipeline_grow(struct pipeline *pipeline);
 
+/* Line by line, without what belongs on no terminal. */
+void pipeline_clean_traceback(char *to, size_t size, const char *from);
+
 /* Every job with this seed, or (all) every job, is told and closed. */
 void pipeline_fail_jobs(struct pipeline *pipeline, bool all, uint64_t seed,
                         const struct message_failed *failed);
@@ -139,3 +148,7 @@ void pipeline_announce(struct pipeline *pipeline, int error);
 /* Nothing works any more, for the reason in `failure`: every job is told, workers end, the next attach begins
  * anew. */
 void pipeline_fail(struct pipeline *pipeline, int error);
+/* The same, for what has kept a worker, or (NULL) whoever was to describe the dataset, from working at all.
+ * Sets `failure`. */
+void pipeline_fail_raised(struct pipeline *pipeline, const struct pool_worker *worker,
+                          const struct message_broken *broken);

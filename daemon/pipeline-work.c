@@ -40,11 +40,8 @@ uint64_t pipeline_rows_in(const struct pipeline *pipeline, uint64_t ns) {
 
 /* Every worker gets the same recipe. */
 int pipeline_make_setup(const struct pipeline *pipeline, struct message_setup *setup, struct fault *fault) {
-        _cleanup_(freep) char *text = NULL;
-        json_t *json = recipe_to_json(&pipeline->config->recipe);
+        _cleanup_(freep) char *text = recipe_to_text(&pipeline->config->recipe);
 
-        text = json ? json_dumps(json, JSON_COMPACT | JSON_REAL_PRECISION(17)) : NULL;
-        json_decref(json);
         if (!text)
                 return fault_set(fault, -ENOMEM, "no memory for the recipe of pipeline %s",
                                  pipeline->config->name);
@@ -58,6 +55,7 @@ int pipeline_make_setup(const struct pipeline *pipeline, struct message_setup *s
                                         .slots = pipeline->ring.slots,
                                         .slot_rows = (uint32_t)pipeline->config->batch_size};
         snprintf(setup->recipe, sizeof(setup->recipe), "%s", text);
+        snprintf(setup->layout, sizeof(setup->layout), "%s", pipeline->layout ? pipeline->layout : "");
         return 0;
 }
 

@@ -4,9 +4,9 @@
 /* A pipeline ties four things together that do not know each other: the ring (memory), the pool (processes),
  * the scheduler (decisions) and the jobs (sessions).
  *
- *     IDLE --first attach--> RESERVING / SCANNING --both done--> READY
- *       ^                          |                                |
- *       +------- next attach ---- FAILED <------- no worker left ---+
+ *     IDLE --first attach--> [DESCRIBING] --> RESERVING / SCANNING --both done--> READY
+ *       ^                          |                |                              |
+ *       +------- next attach ---- FAILED <----------+-------- no worker left ------+
  *
  * READY becomes IDLE again when nobody has needed it for long, or when its run goes by verdicts which were
  * taken back and its last job has left: pipeline-rest.c.
@@ -24,6 +24,7 @@
 
 #include "base/cleanup.h"
 #include "base/clock.h"
+#include "daemon/description.h"
 #include "daemon/fingerprint.h"
 #include "daemon/log.h"
 #include "daemon/scheduler.h"
@@ -301,15 +302,10 @@ static int make_ring(struct pipeline *pipeline) {
         return r;
 }
 
-void pipeline_start(struct pipeline *pipeline) {
-        bool is_down = pipeline->state == PIPELINE_FAILED || pipeline->state == PIPELINE_IDLE;
+void pipeline_take_resources(struct pipeline *pipeline) {
         int r = 0;
 
-        if (pipeline->pool.stopping || (pipeline->work_copy && is_down))
-                return; /* the last try is still being cleared away; whoever ends last starts anew */
-        if (is_down)
-                r = pipeline_check_start(pipeline);
-        if (is_down && r >= 0) {
+        if (!pipeline_is_up(pipeline)) {
                 r = make_ring(pipeline);
                 if (r >= 0) {
                         pipeline->state = PIPELINE_RESERVING;
@@ -325,6 +321,23 @@ void pipeline_start(struct pipeline *pipeline) {
         }
         if (!pipeline->scanned && pipeline->state != PIPELINE_READY)
                 pool_scan(&pipeline->pool);
+}
+
+void pipeline_start(struct pipeline *pipeline) {
+        bool is_down = pipeline->state == PIPELINE_FAILED || pipeline->state == PIPELINE_IDLE;
+        bool asks = is_down && recipe_is_described(&pipeline->defined->recipe);
+        int r = 0;
+
+        if (pipeline->pool.stopping || (pipeline->work_copy && is_down))
+                return; /* the last try is still being cleared away; whoever ends last starts anew */
+        if (is_down)
+                r = pipeline_check_start(pipeline);
+        if (asks && r >= 0)
+                r = pipeline_describe(pipeline);
+        if (r < 0)
+                pipeline_fail(pipeline, r);
+        else if (pipeline->state != PIPELINE_DESCRIBING)
+                pipeline_take_resources(pipeline);
 }
 
 /* ---- what workers say ---- */
@@ -370,24 +383,6 @@ static void on_started(void *context, struct pool_worker *worker) {
         pipeline_tell_orders(context, worker);
 }
 
-/* Line by line: what else may stand in a traceback belongs on no terminal. */
-static void clean_traceback(char *to, size_t size, const char *from) {
-        size_t used = 0;
-
-        while (*from && used + 1 < size) {
-                size_t length = strcspn(from, "\n");
-
-                fault_sanitize(to + used, size - used, from, length);
-                used += strlen(to + used);
-                from += length;
-                if (*from == '\n' && used + 1 < size) {
-                        to[used++] = '\n';
-                        from++;
-                }
-        }
-        to[used] = 0;
-}
-
 static void on_broken(void *context, const struct pool_worker *worker, const struct message_broken *broken,
                       const struct message_chunk *lost) {
         struct pipeline *pipeline = context;
@@ -401,16 +396,12 @@ static void on_broken(void *context, const struct pool_worker *worker, const str
         /* UTF-8 by the decoder's word, but what a worker says may still hold control bytes. */
         fault_sanitize(failed.file, sizeof(failed.file), broken->file, strlen(broken->file));
         if (!lost) {
-                /* Its own errno would say something else to a job: ENOENT is "no such pipeline". */
-                fault_set(&pipeline->failure, -EIO, "pipeline %s (%s:%u): worker %u: %s",
-                          pipeline->config->name, pipeline->whole->file, pipeline->config->line,
-                          worker->number, broken->text);
-                pipeline_fail(pipeline, -EIO);
+                pipeline_fail_raised(pipeline, worker, broken);
                 return;
         }
         fault_sanitize(failed.exception, sizeof(failed.exception), broken->exception,
                        strlen(broken->exception));
-        clean_traceback(failed.traceback, sizeof(failed.traceback), broken->traceback);
+        pipeline_clean_traceback(failed.traceback, sizeof(failed.traceback), broken->traceback);
         ledger_add(&pipeline->ledger, broken->sample, broken->error, failed.file, broken->text);
         fault_set(&fault, -EIO, "sample %" PRIu64 "%s%s%s, worker %u: %s", broken->sample,
                   *failed.file ? " (" : "", failed.file, *failed.file ? ")" : "", worker->number,
@@ -449,6 +440,7 @@ static void clear(struct pipeline *pipeline) {
         ledger_deinit(&pipeline->ledger);
         pipeline->spoilt = false;
         pipeline->verdicts = verdicts_free(pipeline->verdicts);
+        pipeline_forget_description(pipeline);
 }
 
 static void on_all_closed(uv_handle_t *handle) {
@@ -493,6 +485,7 @@ void pipeline_stop(struct pipeline *pipeline) {
         uv_timer_stop(&pipeline->lagging);
         uv_timer_stop(&pipeline->restart);
         uv_timer_stop(&pipeline->resting);
+        pipeline->description = description_free(pipeline->description, true);
         list_for_each_safe (link, &pipeline->jobs)
                 job_close(pipeline_job_of(link), NULL);
         pool_stop(&pipeline->pool, true);
@@ -521,6 +514,7 @@ int pipeline_new(struct pipeline **pipelinep, uv_loop_t *loop, const struct conf
                 return -ENOMEM;
         *pipeline = (struct pipeline){.whole = whole,
                                       .config = config,
+                                      .defined = config,
                                       .loop = loop,
                                       .budget = budget,
                                       .workers = (uint32_t)config->workers,
@@ -548,6 +542,10 @@ int pipeline_new(struct pipeline **pipelinep, uv_loop_t *loop, const struct conf
         pipeline->restart.data = pipeline->resting.data = pipeline->lagging.data = pipeline;
         pool_init(&pipeline->pool, loop, program, (int)whole->nice, config->sample_timeout, &pool_events,
                   pipeline);
+        if (recipe_is_described(&config->recipe)) {
+                interpreter_init(&pipeline->interpreter, config->recipe.source.interpreter);
+                pipeline->pool.interpreter = &pipeline->interpreter;
+        }
         pipeline_join_budget(pipeline);
         *pipelinep = pipeline;
         return 0;

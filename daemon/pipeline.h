@@ -8,6 +8,7 @@
 #include "base/list.h"
 #include "daemon/budget.h"
 #include "daemon/config.h"
+#include "daemon/interpreter.h"
 #include "daemon/ledger.h"
 #include "daemon/orders.h"
 #include "daemon/pool.h"
@@ -20,16 +21,19 @@
 #include <stdint.h>
 #include <uv.h>
 
+struct description;
 struct job;
 struct pipeline;
 struct suspects;
 struct verdicts;
 
-/* A pipeline's life. RESERVING and SCANNING run side by side: the state names what is still awaited. */
+/* A pipeline's life. RESERVING and SCANNING run side by side: the state names what is still awaited.
+ * DESCRIBING comes before them, where a dataset in Python stands in the configuration. */
 #define PIPELINE_STATES(S)                                                                                   \
-        S(IDLE, idle)           /* nobody needs it: no ring, no workers */                                   \
-        S(RESERVING, reserving) /* the ring's memory */                                                      \
-        S(SCANNING, scanning)   /* the samples */                                                            \
+        S(IDLE, idle)             /* nobody needs it: no ring, no workers */                                 \
+        S(DESCRIBING, describing) /* what its rows are */                                                    \
+        S(RESERVING, reserving)   /* the ring's memory */                                                    \
+        S(SCANNING, scanning)     /* the samples */                                                          \
         S(READY, ready)                                                                                      \
         S(FAILED, failed)     /* `failure` says why; the next attach tries again */                          \
         S(STOPPING, stopping) /* its workers are ending */
@@ -56,7 +60,7 @@ struct pipeline_events {
 
 struct pipeline {
         const struct config *whole;
-        const struct config_pipeline *config;
+        const struct config_pipeline *config; /* `completed`, once that is known, or `defined` */
         uv_loop_t *loop;
         const struct pipeline_events *events;
         void *context;
@@ -114,6 +118,12 @@ struct pipeline {
         struct list zygotes; /* of its jobs; the one that has been there longest forks */
         int zygote_pid;      /* of the one that forks, or of the last one that did */
         struct orders orders;
+        /* pipeline-described.c */
+        const struct config_pipeline *defined; /* as it was said */
+        struct config_pipeline completed;      /* with what a dataset in Python has shown of itself */
+        char *layout;                          /* of its samples, for workers and jobs; NULL: none */
+        struct description *description;       /* while it is DESCRIBING */
+        struct interpreter interpreter;        /* that runs its workers, if one does */
 };
 
 /* `program` is the worker's path; it, both configurations, the budget and the loop outlive the pipeline. */

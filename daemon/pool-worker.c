@@ -31,6 +31,7 @@
 #include "base/fault.h"
 #include "base/seqpacket.h"
 #include "base/shm.h"
+#include "daemon/interpreter.h"
 #include "daemon/log.h"
 #include "proto/worker-page.h"
 
@@ -234,7 +235,7 @@ static void on_message(struct pool_worker *worker, const struct message *message
                 on_returned(worker, &message->returned);
         } else if (message->type == MESSAGE_REPLACED) {
                 pool->events->replaced(pool->context, worker, &message->replaced);
-        } else if (worker->state != POOL_WORKER_SCANNING) {
+        } else if (worker->state != POOL_WORKER_SCANNING || message->type == MESSAGE_DESCRIBED) {
                 expel(worker, "it sent a message out of turn");
         } else if (message->type == MESSAGE_SCANNING) {
                 pool->events->scanning(pool->context, message->scanning.files, message->scanning.classes);
@@ -340,11 +341,14 @@ static int make_page(struct pool_worker *worker, int *page_fd, struct fault *fau
 /* By this process, or by a zygote if the pool has one. */
 static int start_process(struct pool_worker *worker, int socket, struct fault *fault) {
         struct pool *pool = worker->pool;
+        const char *const ours[] = {pool->program, NULL};
 
         if (pool->zygote)
                 return process_fork(&worker->process, pool->loop, pool->zygote, worker->number, pool->nice,
                                     socket, fault);
-        return process_spawn(&worker->process, pool->loop, pool->program, pool->nice, socket, fault);
+        return process_spawn(&worker->process, pool->loop,
+                             pool->interpreter ? pool->interpreter->arguments : ours, pool->nice, socket,
+                             fault);
 }
 
 int pool_worker_start(struct pool *pool, const struct message_setup *setup, int ring_fd,

@@ -13,6 +13,7 @@
 #include <stdint.h>
 #include <uv.h>
 
+struct interpreter;
 struct pool;
 struct worker_page;
 struct zygote;
@@ -172,6 +173,7 @@ struct pool {
         uint64_t cpu_ns_of_dead;
         uint64_t busy_ns;      /* of all workers that ever were, but for the stretch that each is in now */
         struct zygote *zygote; /* it forks the workers; NULL: they are spawned from `program` */
+        const struct interpreter *interpreter; /* which runs them, in place of `program`; NULL: none does */
 };
 
 void pool_init(struct pool *pool, uv_loop_t *loop, const char *program, int nice, double sample_timeout,

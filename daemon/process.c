@@ -39,6 +39,10 @@
 #include <sys/syscall.h>
 #include <unistd.h>
 
+enum {
+        ARGUMENTS_MAX = 16,
+};
+
 void process_init(struct process *process, void (*on_exited)(struct process *process)) {
         *process = (struct process){.on_exited = on_exited, .pidfd = -1, .leash = -1};
 }
@@ -58,10 +62,19 @@ static void on_spawned_exited(uv_process_t *spawned, int64_t exit_status, int si
         end(spawned->data, signal, (int)exit_status);
 }
 
-int process_spawn(struct process *process, uv_loop_t *loop, const char *program, int nice, int socket,
-                  struct fault *fault) {
-        char parent[16], niceness[16];
-        char *arguments[] = {(char *)program, "--daemon", parent, "--nice", niceness, NULL};
+/* All arguments that a worker gets. */
+static void complete(char *all[ARGUMENTS_MAX], const char *const arguments[], char *parent, char *niceness) {
+        char *const last[] = {"--daemon", parent, "--nice", niceness, NULL};
+        size_t n = 0;
+
+        for (; n < ARGUMENTS_MAX - 5 && arguments[n]; n++)
+                all[n] = (char *)arguments[n];
+        memcpy(&all[n], last, sizeof(last));
+}
+
+int process_spawn(struct process *process, uv_loop_t *loop, const char *const arguments[], int nice,
+                  int socket, struct fault *fault) {
+        char parent[16], niceness[16], *all[ARGUMENTS_MAX];
         uv_stdio_container_t stdio[4] = {
                 {.flags = UV_IGNORE},
                 {.flags = UV_INHERIT_FD,
@@ -73,8 +86,8 @@ int process_spawn(struct process *process, uv_loop_t *loop, const char *program,
          * is too young to ignore it. */
         uv_process_options_t options = {.exit_cb = on_spawned_exited,
                                         .flags = UV_PROCESS_DETACHED,
-                                        .file = program,
-                                        .args = arguments,
+                                        .file = arguments[0],
+                                        .args = all,
                                         .stdio_count = 4,
                                         .stdio = stdio};
         int r;
@@ -83,9 +96,10 @@ int process_spawn(struct process *process, uv_loop_t *loop, const char *program,
         process->spawned.data = process;
         snprintf(parent, sizeof(parent), "%d", (int)getpid());
         snprintf(niceness, sizeof(niceness), "%d", nice);
+        complete(all, arguments, parent, niceness);
         r = uv_spawn(loop, &process->spawned, &options);
         if (r < 0) /* not its own errno: a job would read ENOENT as "no such pipeline" */
-                return fault_set(fault, -EIO, "cannot start %s: %s", program, uv_strerror(r));
+                return fault_set(fault, -EIO, "cannot start %s: %s", arguments[0], uv_strerror(r));
         process->pid = uv_process_get_pid(&process->spawned);
         return 0;
 }

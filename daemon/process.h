@@ -46,9 +46,10 @@ struct process {
  * within a call of these functions. Where `error` or `orphaned` say that nothing ever ran it comes too. */
 void process_init(struct process *process, void (*on_exited)(struct process *process));
 
-/* Starts the program with `socket` as descriptor 3. 0 or -EIO. */
-int process_spawn(struct process *process, uv_loop_t *loop, const char *program, int nice, int socket,
-                  struct fault *fault);
+/* Starts a program with `socket` as descriptor 3: the first of `arguments`, which end with NULL, and --daemon
+ * and --nice come behind them. 0 or -EIO. */
+int process_spawn(struct process *process, uv_loop_t *loop, const char *const arguments[], int nice,
+                  int socket, struct fault *fault);
 
 /* Has the zygote fork it, with `socket` (the caller's still). 0, or a negative errno for want of something
  * here; what the zygote makes of it is told by `on_exited`, or by `pid`. */

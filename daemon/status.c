@@ -291,6 +291,7 @@ static json_t *make_pipeline(const struct daemon *daemon, const struct pipeline 
         json_object_set_new(object, "last_error", text_or_null(pipeline->failure.text));
         json_object_set_new(object, "source", json_string(recipe_sources[source->type].name));
         json_object_set_new(object, "path", text_or_null(source->path));
+        json_object_set_new(object, "dataset", text_or_null(source->dataset));
         json_object_set_new(object, "deterministic",
                             json_boolean(source->type != RECIPE_PYTHON || source->deterministic));
         json_object_set_new(object, "zygote",

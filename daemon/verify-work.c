@@ -363,6 +363,7 @@ void verify_begin_work(struct verify *verify) {
         verify->workers = workers < verify->index.samples ? workers : (uint32_t)verify->index.samples;
         verify->pool.sample_timeout_ns = (uint64_t)(pipeline->config->sample_timeout * NS_PER_S);
         verify->pool.row_ns = 0;
+        verify->pool.interpreter = pipeline->pool.interpreter;
         verify->state = VERIFY_TRYING;
         log_line(LOG_INFO, "pipeline %s is being verified: %" PRIu64 " samples", pipeline->config->name,
                  verify->index.samples);

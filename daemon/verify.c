@@ -203,10 +203,10 @@ int verify_start(struct verify *verify, struct pipeline *pipeline, const struct 
                                  "pipeline %s is being verified, and one verification runs at a time; try "
                                  "again when it has ended",
                                  verify->pipeline->config->name);
-        if (pipeline->config->recipe.source.type == RECIPE_PYTHON)
+        if (recipe_is_brought(&pipeline->config->recipe))
                 return fault_set(fault, -EOPNOTSUPP,
-                                 "pipeline %s is a dataset in Python, and those cannot be verified from "
-                                 "here: only the script has it; iterate over it there",
+                                 "pipeline %s is a dataset in Python that a script brings, and those cannot "
+                                 "be verified from here: only the script has it; iterate over it there",
                                  pipeline->config->name);
         pipeline_keep(pipeline, true);
         verify->pipeline = pipeline;

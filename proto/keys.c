@@ -9,6 +9,9 @@
  * what will be compared later: doubles stay doubles (jansson prints 17 digits), and whole numbers that
  * jansson's signed integers cannot hold travel as decimal text.
  *
+ * What only its owner can read (JSON, TEXTS) is kept as text: it is compared and handed on, and nobody here
+ * looks into it.
+ *
  * Defaults are JSON text as well. They are exempt from the range, so that "not given" (0, say) can be a
  * default that nobody can say. */
 
@@ -30,6 +33,8 @@ enum {
 
 #define TWO_TO_64 18446744073709551616.0
 
+#define TEXT_FLAGS (JSON_COMPACT | JSON_REAL_PRECISION(17)) /* 17 digits: the same double comes back */
+
 union value {
         bool truth;
         uint64_t number;
@@ -38,13 +43,20 @@ union value {
         int name;
         uint32_t size[2];
         double reals[3];
+        const json_t *json; /* JSON, TEXTS */
 };
 
 static const size_t value_bytes[] = {
         [KEY_BOOL] = sizeof(bool),         [KEY_U64] = sizeof(uint64_t),    [KEY_BYTES] = sizeof(uint64_t),
         [KEY_DOUBLE] = sizeof(double),     [KEY_TEXT] = sizeof(char *),     [KEY_NAME] = sizeof(int),
         [KEY_SIZE] = 2 * sizeof(uint32_t), [KEY_PAIR] = 2 * sizeof(double), [KEY_TRIPLE] = 3 * sizeof(double),
+        [KEY_JSON] = sizeof(char *),       [KEY_TEXTS] = sizeof(char *),
 };
+
+/* The member is a text of the struct's own. */
+static bool is_owned(const struct key *key) {
+        return key->type == KEY_TEXT || key->type == KEY_JSON || key->type == KEY_TEXTS;
+}
 
 static void *member_of(const struct key *key, void *object) {
         return (char *)object + key->offset;
@@ -127,6 +139,24 @@ static bool read_reals(const struct key *key, const json_t *json, bool ranged, s
         return true;
 }
 
+static bool are_texts(const json_t *list) {
+        for (size_t i = 0; i < json_array_size(list); i++) {
+                const json_t *item = json_array_get(list, i);
+
+                if (json_string_length(item) == 0 ||
+                    strlen(json_string_value(item)) != json_string_length(item))
+                        return false;
+        }
+        return json_is_array(list);
+}
+
+static bool read_json(const struct key *key, const json_t *json, bool ranged, const json_t **read) {
+        *read = json;
+        if (key->type == KEY_JSON ? !json_is_object(json) : !are_texts(json))
+                return false;
+        return !ranged || in_range(key, json_dumpb(json, NULL, 0, TEXT_FLAGS));
+}
+
 static bool read_value(const struct key *key, const json_t *json, bool ranged, union value *value) {
         switch (key->type) {
         case KEY_BOOL:
@@ -148,6 +178,9 @@ static bool read_value(const struct key *key, const json_t *json, bool ranged, u
                 return read_reals(key, json, ranged, 2, value->reals) && value->reals[0] <= value->reals[1];
         case KEY_TRIPLE:
                 return read_reals(key, json, ranged, 3, value->reals);
+        case KEY_JSON:
+        case KEY_TEXTS:
+                return read_json(key, json, ranged, &value->json);
         }
         return false;
 }
@@ -157,15 +190,16 @@ static int store_value(const struct key *key, void *object, const union value *v
         char **text = member_of(key, object);
         char *copy = NULL;
 
-        if (key->type != KEY_TEXT) {
+        if (!is_owned(key)) {
                 memcpy(member_of(key, object), value, value_bytes[key->type]);
                 return 0;
         }
-        if (value->text) {
+        if (key->type != KEY_TEXT)
+                copy = json_dumps(value->json, TEXT_FLAGS);
+        else if (value->text)
                 copy = strdup(value->text);
-                if (!copy)
-                        return -ENOMEM;
-        }
+        if (!copy && (key->type != KEY_TEXT || value->text))
+                return -ENOMEM;
         free(*text);
         *text = copy;
         return 0;
@@ -193,6 +227,10 @@ static void print_expected(char to[EXPECTED_MAX], const struct key *key) {
                 print_names(to, EXPECTED_MAX, key);
         else if (key->type == KEY_TEXT)
                 snprintf(to, EXPECTED_MAX, "text of %" PRIu64 " to %" PRIu64 " bytes", least, most);
+        else if (key->type == KEY_JSON)
+                snprintf(to, EXPECTED_MAX, "a mapping that takes %" PRIu64 " bytes at most as JSON", most);
+        else if (key->type == KEY_TEXTS)
+                snprintf(to, EXPECTED_MAX, "a list of texts that takes %" PRIu64 " bytes at most", most);
         else if (key->type == KEY_U64)
                 snprintf(to, EXPECTED_MAX, "a whole number from %" PRIu64 " to %" PRIu64, least, most);
         else if (key->type == KEY_BYTES)
@@ -252,7 +290,7 @@ void keys_deinit(const struct key *table, void *object) {
         for (const struct key *key = table; key->name; key++) {
                 char **text = member_of(key, object);
 
-                if (key->type != KEY_TEXT)
+                if (!is_owned(key))
                         continue;
                 free(*text);
                 *text = NULL;
@@ -314,6 +352,9 @@ json_t *keys_get(const struct key *key, const void *object) {
                 return reals_to_json(value.reals, 2);
         case KEY_TRIPLE:
                 return reals_to_json(value.reals, 3);
+        case KEY_JSON:
+        case KEY_TEXTS:
+                return value.text ? json_loads(value.text, 0, NULL) : json_null();
         }
         return NULL;
 }

@@ -21,13 +21,15 @@ enum key_type {
         KEY_SIZE, /* uint32_t[2] height, width: a whole number (see `single`) or a list of two */
         KEY_PAIR, /* double[2], low and high */
         KEY_TRIPLE, /* double[3], one for each channel */
+        KEY_JSON,   /* char *, owned like TEXT: a mapping of anything, as JSON text */
+        KEY_TEXTS,  /* the same: a list of texts, each of 1 byte or more */
 };
 
 struct key {
         const char *name;
         enum key_type type;
         size_t offset;        /* of the member in the struct */
-        double least, most;   /* range of every number, exact for whole ones up to 2^53; TEXT: of its bytes */
+        double least, most;   /* range of every number, exact for whole ones up to 2^53; texts: of bytes */
         const char *fallback; /* JSON text of the default, exempt from the range; NULL: the key is required */
         const char *const *names; /* KEY_NAME: what may be said, NULL-terminated */
         const char *help;         /* one line for the manual page; with units */

@@ -35,6 +35,8 @@ enum {
         MESSAGE_DEFINE_MAX = 16384,     /* of one: a text for each makes struct message no larger */
         MESSAGE_TYPE_MAX = 128,
         MESSAGE_TRACEBACK_MAX = 16384,
+        MESSAGE_FIELDS_MAX = 4096,
+        MESSAGE_LAYOUT_MAX = 16384,
 };
 
 #define MESSAGE_ROWS_MAX    INT32_MAX           /* rows of a batch or slot */
@@ -152,7 +154,8 @@ enum {
         F(U32, lookahead, 0, MESSAGE_U32_MAX)                                                                \
         F(TEXT, fingerprint, 1, MESSAGE_FINGERPRINT_MAX)                                                     \
         F(TEXT, pipeline, 1, MESSAGE_NAME_MAX)                                                               \
-        F(TEXT, map_reason, 0, MESSAGE_TEXT_MAX)
+        F(TEXT, map_reason, 0, MESSAGE_TEXT_MAX)                                                             \
+        F(TEXT, layout, 0, MESSAGE_LAYOUT_MAX)
 
 #define MESSAGE_BATCHES_FIELDS(F)                                                                            \
         F(LIST, batch, 1, MESSAGE_BATCHES_MAX)                                                               \
@@ -207,7 +210,8 @@ enum {
         F(U8, verify, 0, 1)                                                                                  \
         F(U32, slots, 1, MESSAGE_SLOTS_MAX)                                                                  \
         F(U32, slot_rows, 1, MESSAGE_ROWS_MAX)                                                               \
-        F(TEXT, recipe, 2, MESSAGE_RECIPE_MAX)
+        F(TEXT, recipe, 2, MESSAGE_RECIPE_MAX)                                                               \
+        F(TEXT, layout, 0, MESSAGE_LAYOUT_MAX)
 
 #define MESSAGE_SCAN_FIELDS(F) F(U8, flags, 0, 0)
 
@@ -247,6 +251,15 @@ enum {
         F(U32, slot, 0, MESSAGE_SLOTS_MAX - 1)                                                               \
         F(U32, first, 0, MESSAGE_ROWS_MAX)                                                                   \
         F(U32, rows, 1, MESSAGE_ROWS_MAX)
+
+#define MESSAGE_DESCRIBE_FIELDS(F) F(TEXT, recipe, 2, MESSAGE_RECIPE_MAX)
+
+#define MESSAGE_DESCRIBED_FIELDS(F)                                                                          \
+        F(U64, samples, 1, MESSAGE_SAMPLES_MAX)                                                              \
+        F(U8, deterministic, 0, 1)                                                                           \
+        F(TEXT, name, 1, MESSAGE_TYPE_MAX)                                                                   \
+        F(TEXT, fields, 1, MESSAGE_FIELDS_MAX)                                                               \
+        F(TEXT, layout, 1, MESSAGE_LAYOUT_MAX)
 
 #define MESSAGE_FORK_FIELDS(F)                                                                               \
         F(U64, daemon, 1, MESSAGE_U64_MAX)                                                                   \
@@ -292,6 +305,8 @@ enum {
         M(39, CONDEMNED, condemned, MESSAGE_BY_DAEMON_TO_WORKER, 0, 0)                                       \
         M(40, REPLACED, replaced, MESSAGE_BY_WORKER, 0, 0)                                                   \
         M(41, RETURNED, returned, MESSAGE_BY_WORKER, 0, 0)                                                   \
+        M(43, DESCRIBE, describe, MESSAGE_BY_DAEMON_TO_WORKER, 0, 0)                                         \
+        M(44, DESCRIBED, described, MESSAGE_BY_WORKER, 0, 0)                                                 \
         M(48, FORK, fork, MESSAGE_BY_DAEMON_TO_ZYGOTE, 2, 2)                                                 \
         M(49, FORKED, forked, MESSAGE_BY_ZYGOTE, 0, 1)                                                       \
         M(50, EXITED, exited, MESSAGE_BY_ZYGOTE, 0, 0)

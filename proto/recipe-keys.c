@@ -19,6 +19,7 @@
 #define PATH_BYTES     4095 /* PATH_MAX without its terminator */
 #define FIELDS_BYTES   4096 /* 16 fields of the longest name and six dimensions fit */
 #define IDENTITY_BYTES 256
+#define ARGS_BYTES     4096 /* with all else of a recipe they fit its 16 KiB */
 #define RATIO_LEAST    0.01
 #define RATIO_MOST     100
 #define SCALE_MOST     10    /* over 1 is useless but valid in torchvision: such draws are rejected */
@@ -81,8 +82,9 @@ static const struct key python_keys[] = {
          .help = "what gives the dataset: package.module:factory"},
         {"samples", KEY_U64, SOURCE(samples), RANGE(0, SAMPLES_MAX), .fallback = "0",
          .help = "rows of an epoch; 0: what len() says of the dataset"},
-        {"fields", KEY_TEXT, SOURCE(fields), RANGE(1, FIELDS_BYTES),
-         .help = "of a row: NAME=DTYPE[DIMENSIONS], with blanks between"},
+        {"fields", KEY_TEXT, SOURCE(fields), RANGE(1, FIELDS_BYTES), .fallback = "null",
+         .help = "of a row: NAME=DTYPE[DIMENSIONS], with blanks between; not said: as the first samples have "
+                 "them"},
         {"brought", KEY_BOOL, SOURCE(brought), .fallback = "false",
          .help = "workers are forked by the job that defines the pipeline, as pinfeed.DataLoader does"},
         {"identity", KEY_TEXT, SOURCE(identity), RANGE(1, IDENTITY_BYTES), .fallback = "null",
@@ -91,6 +93,12 @@ static const struct key python_keys[] = {
          .help = "the order of each epoch comes from the job, as with a sampler of PyTorch's"},
         {"deterministic", KEY_BOOL, SOURCE(deterministic), .fallback = "true",
          .help = "false: a sample was seen to differ when it was made twice"},
+        {"args", KEY_JSON, SOURCE(args), RANGE(2, ARGS_BYTES), .fallback = "{}",
+         .help = "keyword arguments that the factory is called with"},
+        {"interpreter", KEY_TEXT, SOURCE(interpreter), RANGE(1, PATH_BYTES), .fallback = "\"python3\"",
+         .help = "what runs the dataset: a program on the daemon's PATH, or with a slash its path"},
+        {"path", KEY_TEXTS, SOURCE(import_path), RANGE(2, PATH_BYTES), .fallback = "[]",
+         .help = "directories that modules are looked for in first"},
         {0},
 };
 

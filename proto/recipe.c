@@ -108,8 +108,10 @@ static int check_python(const struct recipe *recipe, int *place, struct fault *f
                                  source->brought ? "got both" : "got neither");
         if (source->dataset && !strchr(source->dataset, ':'))
                 return fault_set(fault, -EINVAL, "dataset: expected package.module:factory, got no colon");
+        if (source->brought && !source->fields)
+                return fault_set(fault, -EINVAL, "fields: expected them with `brought: true`, got nothing");
         if (recipe->n_transforms == 0)
-                return recipe_parse_fields(&schema, source->fields, fault);
+                return source->fields ? recipe_parse_fields(&schema, source->fields, fault) : 0;
         *place = 0;
         return fault_set(fault, -EINVAL, "expected no transforms, the dataset applies its own");
 }
@@ -192,10 +194,10 @@ void recipe_schema(const struct recipe *recipe, struct schema *schema) {
         memset(schema, 0, sizeof(*schema));
         if (recipe->source.type == RECIPE_SYNTHETIC)
                 synthetic_schema(&recipe->source, schema);
-        else if (recipe->source.type == RECIPE_PYTHON)
-                (void)recipe_parse_fields(schema, recipe->source.fields, NULL); /* it was accepted */
-        else
+        else if (recipe->source.type != RECIPE_PYTHON)
                 image_schema(recipe, schema);
+        else if (recipe->source.fields)
+                (void)recipe_parse_fields(schema, recipe->source.fields, NULL); /* it was accepted */
 }
 
 /* ---- to JSON ---- */
@@ -244,6 +246,14 @@ json_t *recipe_to_json(const struct recipe *recipe) {
                 return json;
         json_decref(json);
         return NULL;
+}
+
+char *recipe_to_text(const struct recipe *recipe) {
+        json_t *json = recipe_to_json(recipe);
+        char *text = json ? json_dumps(json, JSON_COMPACT | JSON_REAL_PRECISION(17)) : NULL;
+
+        json_decref(json);
+        return text;
 }
 
 /* ---- from JSON ---- */

@@ -53,10 +53,13 @@ struct recipe_source {
         /* python: a user's own dataset, read by workers that are Python themselves */
         bool brought;     /* the job that defines the pipeline forks its workers (BRING); no `dataset` */
         char *dataset;    /* "package.module:factory", what gives the dataset; NULL: `brought` */
-        char *fields;     /* of a row, see recipe_parse_fields */
+        char *fields;     /* of a row, see recipe_parse_fields; NULL: the dataset's samples show it */
         char *identity;   /* of what the rows come from, beyond the keys here; NULL: nothing is known */
         bool given_order; /* the order of each epoch comes from the job (ORDER); not from seed and shuffle */
         bool deterministic; /* false: the dataset was seen to give another sample the second time */
+        char *args;         /* keyword arguments of the factory, a mapping as JSON */
+        char *interpreter;  /* that runs the workers: a path, or a name that is looked for on the PATH */
+        char *import_path;  /* directories that modules are looked for in first, a list as JSON */
 };
 
 /* What befalls a worker at such a sample. */
@@ -153,12 +156,21 @@ static inline bool recipe_is_brought(const struct recipe *recipe) {
         return recipe->source.type == RECIPE_PYTHON && recipe->source.brought;
 }
 
-/* The fields of a row, not yet laid out. For a recipe that recipe_check accepts. */
+/* Whether its workers are interpreters, which have to say first what a row is. */
+static inline bool recipe_is_described(const struct recipe *recipe) {
+        return recipe->source.type == RECIPE_PYTHON && recipe->source.dataset;
+}
+
+/* The fields of a row, not yet laid out; none for a dataset that was not described yet. For a recipe that
+ * recipe_check accepts. */
 void recipe_schema(const struct recipe *recipe, struct schema *schema);
 
 /* {"source": {"type": ..., ...}, "transforms": [{"resize": {...}}, ...], "output": {...}}, every key written
  * out in table order. A new reference; never NULL except for want of memory. */
 json_t *recipe_to_json(const struct recipe *recipe);
+
+/* The same as a text to be freed, exact to the last digit of a number; NULL for want of memory. */
+char *recipe_to_text(const struct recipe *recipe);
 
 /* The way back, for the worker. 0 or -EINVAL; on error *recipe is zeroed. */
 int recipe_from_json(struct recipe *recipe, const json_t *json, struct fault *fault);

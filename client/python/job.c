@@ -426,7 +426,8 @@ static PyObject *job_info(PyObject *object, PyObject *unused) {
                 return NULL;
         pinfeed_job_info(self->session->job, &info);
         return Py_BuildValue(
-                "{s:I, s:K, s:K, s:K, s:I, s:I, s:i, s:s, s:s, s:I, s:I, s:I, s:I, s:s, s:s, s:I, s:I, s:K}",
+                "{s:I, s:K, s:K, s:K, s:I, s:I, s:i, s:s, s:s, s:I, s:I, s:I, s:I, s:s, s:s, s:I, s:I, s:K, "
+                "s:s}",
                 "job", info.job, "samples", (unsigned long long)info.samples, "seed",
                 (unsigned long long)info.seed, "batches_per_epoch",
                 (unsigned long long)info.batches_per_epoch, "batch_size", info.batch_size, "max_held_batches",
@@ -434,7 +435,7 @@ static PyObject *job_info(PyObject *object, PyObject *unused) {
                 info.sharing, "rank", info.rank, "world_size", info.world_size, "reconnects", info.reconnects,
                 "last_batch", info.last_batch, "device", info.device, "map_reason", info.map_reason, "slots",
                 info.slots, "slots_registered", info.slots_registered, "copies",
-                (unsigned long long)info.copies);
+                (unsigned long long)info.copies, "layout", pinfeed_job_layout(self->session->job));
 }
 
 static PyObject *make_field(const struct pinfeed_field *field) {
@@ -484,7 +485,7 @@ static PyMethodDef job_methods[] = {
         {"failed", job_failed, METH_NOARGS, "Whether nothing comes any more, whatever is tried."},
         {"place", job_place, METH_NOARGS, "(epoch, row, batches left of it)."},
         {"state", job_state, METH_NOARGS, "The same as a line of JSON."},
-        {"info", job_info, METH_NOARGS, "struct pinfeed_info."},
+        {"info", job_info, METH_NOARGS, "struct pinfeed_info, and the layout."},
         {"fields", job_fields, METH_NOARGS, "[(name, dtype, shape, channels_last)]."},
         {NULL},
 };

@@ -214,12 +214,22 @@ static int set_up(struct session *session, const struct message_setup *setup, co
         ops = source_find(session->recipe.source.type);
         if (ops->set_worker)
                 ops->set_worker(setup->worker);
+        r = ops->set_up ? ops->set_up(setup->recipe, setup->layout, fault) : 0;
+        if (r < 0)
+                return r;
         progress_init(session->page);
         session->shuffle = setup->shuffle;
         session->replace = setup->on_error == MESSAGE_ON_ERROR_REPLACE;
         session->verify = setup->verify;
         session->slots = setup->slots;
         return 0;
+}
+
+/* Of the source's last call. */
+static const struct source_exception *last_exception(const struct session *session) {
+        const struct source_ops *ops = source_find(session->recipe.source.type);
+
+        return ops && ops->exception ? ops->exception() : NULL;
 }
 
 static int on_setup(struct session *session, const int *fds, struct fault *fault) {
@@ -229,7 +239,7 @@ static int on_setup(struct session *session, const int *fds, struct fault *fault
         if (session->slots > 0)
                 return out_of_turn(session, fault);
         r = set_up(session, &session->in.setup, fds, &why);
-        return r < 0 ? send_useless(session, r, &why, fault) : 0;
+        return r < 0 ? send_useless_raised(session, r, &why, last_exception(session), fault) : 0;
 }
 
 /* ---- SCAN ---- */
@@ -339,7 +349,6 @@ static void keep_memory(void) {
 }
 
 static int on_index(struct session *session, int index_fd, struct fault *fault) {
-        const struct source_ops *ops = source_find(session->recipe.source.type);
         struct fault why = {0};
         int r;
 
@@ -350,7 +359,7 @@ static int on_index(struct session *session, int index_fd, struct fault *fault) 
         r = assembly_new(&session->assembly, &session->recipe, &session->schema, session->samples,
                          session->shuffle, index_fd, &why);
         if (r < 0)
-                return send_useless_raised(session, r, &why, ops->exception ? ops->exception() : NULL, fault);
+                return send_useless_raised(session, r, &why, last_exception(session), fault);
         if (session->replace || session->verify)
                 assembly_replace_bad(session->assembly, on_bad, session);
         return 0;

@@ -74,6 +74,10 @@ struct source_ops {
         /* What the call that has just failed had raised, valid until the next call; NULL: nothing. NULL for
          * sources that raise nothing. */
         const struct source_exception *(*exception)(void);
+
+        /* Gives SETUP's texts, after set_worker and before all else; they live as long as the call. 0 or a
+         * negative errno. NULL where recipe and index are enough. */
+        int (*set_up)(const char *recipe, const char *layout, struct fault *fault);
 };
 
 enum {

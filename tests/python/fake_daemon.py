@@ -76,8 +76,8 @@ class Worker:
         text = ' '.join(f"{name}={dtype}[{','.join(map(str, shape))}]" for name, dtype, shape in fields)
         recipe = json.dumps({'transforms': [], 'output': {}, 'source': {
             'type': 'python', 'fields': text, 'brought': True, 'given_order': given_order}}).encode()
-        self.send(SETUP, struct.pack('<IBBBIIH', number, shuffle, on_error, verify, slots, slot_rows, len(recipe)) + recipe,
-                  [ring, page])
+        setup = struct.pack('<IBBBIIH', number, shuffle, on_error, verify, slots, slot_rows, len(recipe)) + recipe
+        self.send(SETUP, setup + bytes(2), [ring, page])  # an empty layout
         os.close(ring)
         os.close(page)
 

@@ -527,8 +527,6 @@ static const struct {
         {"p", DEFINITION(""), false, "there is none; attach to it through pinfeed.DataLoader"},
         {"p", ORDERED, true, "the order of epoch 0 (seed 0) is the job's to give"},
         {"native", NULL, true, "its source does not say `brought: true`"},
-        {"p", "pipelines: {p: {source: {type: python, dataset: 'a:b', fields: 'x=int64[]'}, batch_size: 8}}",
-         false, "`dataset` is not in this version"},
         {"p", DEFINITION(", reserve: start"), true, "expected nothing to be prepared before a job is there"},
 };
 

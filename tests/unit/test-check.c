@@ -85,6 +85,7 @@ START_TEST(test_check_prints) {
 }
 END_TEST
 
+/* Also what its interpreter, which is none, has not said. */
 START_TEST(test_check_prints_a_dataset) {
         struct folder folder;
         char text[8192];
@@ -92,9 +93,12 @@ START_TEST(test_check_prints_a_dataset) {
 
         folder_init(&folder);
         put(folder.path, "pinfeed.yaml",
-            HEAD "    source: {type: python, dataset: 'a.b:c', fields: 'x=int64[3]'}\n" BATCH
-                 "    backing: memfd\n");
-        ck_assert_int_eq(check_folder(&folder, text, &fault), 0);
+            HEAD "    source: {type: python, dataset: 'a.b:c', fields: 'x=int64[3]', interpreter: "
+                 "/bin/false}\n" BATCH "    backing: memfd\n");
+        ck_assert_int_eq(check_folder(&folder, text, &fault), -EIO);
+        ck_assert_msg(strstr(fault.text, "ended with exit status 1 before it had described the dataset"),
+                      "%s", fault.text);
+        ck_assert_msg(strstr(text, "dataset     no: the interpreter (pid "), "%s", text);
         ck_assert_msg(strstr(text, "source      python a.b:c\n"), "%s", text);
         ck_assert_msg(strstr(text, "x: int64, 8 x 3, 24 bytes a row\n"), "%s", text);
         folder_deinit(&folder);

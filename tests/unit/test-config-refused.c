@@ -19,7 +19,8 @@ static void assert_refused(const char *text, const char *expected) {
         ck_assert_str_eq(fault.text, expected);
 }
 
-#define GIVEN "    source: {type: python, dataset: 'a:b', fields: 'x=int64[]', given_order: true}\n"
+#define DATASET "    source: {type: python, dataset: 'a:b', "
+#define GIVEN   "    source: {type: python, dataset: 'a:b', fields: 'x=int64[]', given_order: true}\n"
 
 static const struct {
         const char *what;
@@ -271,6 +272,37 @@ static const struct {
          HEAD "    source: {type: python, dataset: 'a:b', fields: 'x=int64[]', samples: 3}\n" BATCH
               "    drop_last: true\n",
          "3:74: pipelines.a.source.samples: expected at least 8 (batch_size, as last_batch is drop), got 3"},
+        {"a dataset without a factory", HEAD "    source: {type: python, dataset: 'a.b'}\n" BATCH,
+         "3:13: pipelines.a.source: dataset: expected package.module:factory, got no colon"},
+        {"arguments that are no mapping", HEAD DATASET "args: [1]}\n" BATCH,
+         "3:50: pipelines.a.source.args: expected a mapping that takes 4096 bytes at most as JSON, got [1]"},
+        {"an argument that no number can hold", HEAD DATASET "args: {a: [9223372036854775808]}}\n" BATCH,
+         "3:55: pipelines.a.source.args.a[0]: expected a whole number from -2^63 to 2^63-1, or a text in "
+         "quotes, got 9223372036854775808"},
+        {"an argument with a tag", HEAD DATASET "args: {a: !!set {}}}\n" BATCH,
+         "3:54: pipelines.a.source.args.a: expected a value without a tag, got tag:yaml.org,2002:set"},
+        {"an argument said twice", HEAD DATASET "args: {a: 1, a: 2}}\n" BATCH,
+         "3:57: pipelines.a.source.args.a: expected once"},
+        {"an argument without a name", HEAD DATASET "args: {[a]: 1}}\n" BATCH,
+         "3:51: pipelines.a.source.args: expected names as keys"},
+        {"an argument that holds itself", HEAD DATASET "args: &c {a: *c}}\n" BATCH,
+         "3:50: pipelines.a.source.args.a.a.a.a.a.a.a.a.a.a.a.a.a.a.a.a: expected at most 16 levels, and "
+         "4096 "
+         "values in all"},
+        {"arguments of few lines and many values",
+         HEAD DATASET
+         "args: {a: &a [1, 1, 1, 1, 1, 1, 1, 1], b: &b [*a, *a, *a, *a, *a, *a, *a, *a], c: &c [*b, "
+         "*b, *b, *b, *b, *b, *b, *b], d: [*c, *c, *c, *c, *c, *c, *c, *c]}}\n" BATCH,
+         "3:79: pipelines.a.source.args.d[5][6][6][7]: expected at most 16 levels, and 4096 values in all"},
+        {"a path that is no list", HEAD DATASET "path: /x}\n" BATCH,
+         "3:50: pipelines.a.source.path: expected a list of texts that takes 4095 bytes at most, got \"/x\""},
+        {"a dataset with wrong fields", HEAD DATASET "fields: 'x=int63[]'}\n" BATCH,
+         "3:13: pipelines.a.source: fields: x: no dtype is called \"int63\""},
+        {"brought without fields", HEAD "    source: {type: python, brought: true}\n" BATCH,
+         "3:13: pipelines.a.source: fields: expected them with `brought: true`, got nothing"},
+        {"a dataset of unknown rows, both slots and ring",
+         HEAD "    source: {type: python, dataset: 'a:b'}\n" BATCH "    slots: 4\n    ring: 64K\n",
+         "6:11: pipelines.a.ring: expected either slots or ring, got both (slots in line 5)"},
         {"source a word", HEAD "    source: synthetic\n" BATCH,
          "3:13: pipelines.a.source: expected a mapping, got \"synthetic\""},
         {"source without type", HEAD "    source: {samples: 100}\n" BATCH,

@@ -6,6 +6,7 @@
  * does more than be refused.
  */
 
+#include "daemon/config-pipeline.h"
 #include "tests/support/run.h"
 #include "tests/unit/config-file.h"
 
@@ -363,7 +364,7 @@ static const struct {
         {"me", "", true},
         {"you", "", false},
         {"me", "    shuffle: true\n", false},
-        {"me", "    on_error: fail\n", false},
+        {"me", "    on_error: replace\n", false},
         {"me", "    max_errors: 0.5\n", false},
         {"me", "    seed: 1\n    workers: 3\n    slots: 9\n    lookahead: 0\n    drop_last: true\n", true},
 };
@@ -388,6 +389,76 @@ START_TEST(test_given_orders_come_one_by_one) {
                             "true}\n    shuffle: true\n" BATCH);
 
         ck_assert_uint_eq(config->pipelines[0].lookahead, 0);
+}
+END_TEST
+
+#define DATASET(more)                                                                                        \
+        HEAD "    source:\n      type: python\n      dataset: 'a.b:c'\n" more                                \
+             "    batch_size: 8\n    ring: 64K\n    warm: 3\n"
+
+/* What its rows are is not known yet. */
+START_TEST(test_dataset) {
+        _cleanup_(config_freep) struct config *config =
+                define(DATASET("      args: {n: 3, f: 0.5, nest: [a, {b: null, c: '7'}, true], &x y: [*x]}\n"
+                               "      path: [code, /lib]\n"
+                               "      interpreter: venv/bin/python\n"));
+        const struct config_pipeline *pipeline = &config->pipelines[0];
+        const struct recipe_source *source = &pipeline->recipe.source;
+
+        ck_assert_str_eq(source->dataset, "a.b:c");
+        ck_assert_str_eq(source->args, "{\"n\":3,\"f\":0.5,\"nest\":[\"a\",{\"b\":null,\"c\":\"7\"},true],"
+                                       "\"y\":[\"y\"]}");
+        ck_assert_str_eq(source->import_path, "[\"/data/code\",\"/lib\"]");
+        ck_assert_str_eq(source->interpreter, "/data/venv/bin/python");
+        ck_assert_ptr_null(source->fields);
+        ck_assert_uint_eq(source->samples, 0);
+        ck_assert_int_eq(pipeline->on_error, CONFIG_ON_ERROR_FAIL);
+        ck_assert_uint_eq(pipeline->schema.n_fields, 0);
+        ck_assert_uint_eq(pipeline->ring_bytes, 0);
+        ck_assert_int_eq(pipeline->reserve, CONFIG_RESERVE_START);
+}
+END_TEST
+
+START_TEST(test_dataset_defaults) {
+        _cleanup_(config_freep) struct config *config = define(DATASET("") "    on_error: replace\n");
+        const struct recipe_source *source = &config->pipelines[0].recipe.source;
+
+        ck_assert_str_eq(source->args, "{}");
+        ck_assert_str_eq(source->import_path, "[]");
+        ck_assert_str_eq(source->interpreter, "python3");
+        ck_assert_int_eq(config->pipelines[0].on_error, CONFIG_ON_ERROR_REPLACE);
+}
+END_TEST
+
+static const struct {
+        const char *fields, *error; /* NULL: it can be */
+} completions[] = {
+        {"x=int64[]", NULL},
+        {"x=uint8[1000]", NULL},
+        {"x=uint8[8192]", "pipeline a (/data/train.py:7): ring: expected at least 139264 bytes (2 slots of "
+                          "69632 bytes), got 65536"},
+        {"x=uint8[3000]", "pipeline a (/data/train.py:2): warm: expected at most the ring's 2 slots, got 3"},
+        {"x=uint8[9223372036854775807]", "pipeline a (/data/train.py:6): batch_size: field x: 8 rows"},
+};
+
+/* As when a worker has said what its rows are. */
+START_TEST(test_dataset_completed) {
+        _cleanup_(config_freep) struct config *config = define(DATASET(""));
+        struct config_pipeline *pipeline = &config->pipelines[0];
+        struct fault fault;
+        int r;
+
+        pipeline->recipe.source.fields = strdup(completions[_i].fields);
+        r = config_complete_pipeline(pipeline, config->file, &fault);
+        if (!completions[_i].error) {
+                ck_assert_msg(r == 0, "%s", fault.text);
+                ck_assert_uint_eq(pipeline->schema.slot_rows, 8);
+                ck_assert_uint_eq(pipeline->n_slots, 65536 / pipeline->schema.slot_bytes);
+                ck_assert_uint_eq(pipeline->ring_bytes, pipeline->n_slots * pipeline->schema.slot_bytes);
+                return;
+        }
+        ck_assert_int_lt(r, 0);
+        ck_assert_msg(strstr(fault.text, completions[_i].error) == fault.text, "%s", fault.text);
 }
 END_TEST
 
@@ -419,6 +490,9 @@ int main(void) {
         tcase_add_loop_test(tests, test_sameness_of_what_is_brought, 0,
                             sizeof(others_brought) / sizeof(*others_brought));
         tcase_add_test(tests, test_given_orders_come_one_by_one);
+        tcase_add_test(tests, test_dataset);
+        tcase_add_test(tests, test_dataset_defaults);
+        tcase_add_loop_test(tests, test_dataset_completed, 0, sizeof(completions) / sizeof(*completions));
         tcase_add_test(tests, test_other_recipe);
         tcase_add_test(tests, test_prefixes);
         tcase_add_test(tests, test_mutations);

@@ -128,6 +128,35 @@ START_TEST(test_what_does_not_count) {
 }
 END_TEST
 
+/* Of a dataset in Python counts what it is called with, and not who calls it. */
+START_TEST(test_dataset) {
+        static const struct {
+                const char *keys;
+                bool same;
+        } cases[] = {
+                {"\"args\": {\"b\": [2], \"a\": 1}", true},
+                {"\"args\": {\"a\": 1, \"b\": [2]}, \"interpreter\": \"/venv/bin/python\"", true},
+                {"\"args\": {\"a\": 1, \"b\": [2]}, \"path\": [\"/code\"], \"samples\": 3", true},
+                {"\"args\": {\"a\": 1, \"b\": [3]}", false},
+                {"\"args\": {\"a\": 1}", false},
+                {"\"args\": {\"a\": 1, \"b\": [2]}, \"identity\": \"2\"", false},
+        };
+        char own[FINGERPRINT_MAX + 1], other[FINGERPRINT_MAX + 1], text[512];
+
+        for (size_t i = 0; i < sizeof(cases) / sizeof(*cases); i++) {
+                snprintf(text, sizeof(text),
+                         "{\"source\": {\"type\": \"python\", \"dataset\": \"a:b\", \"fields\": "
+                         "\"x=int64[]\", "
+                         "%s}, \"transforms\": [], \"output\": {}}",
+                         cases[i].keys);
+                make(other, text, index_sum, 3, true);
+                if (i == 0)
+                        memcpy(own, other, sizeof(own));
+                ck_assert_str_eq(differences(own, other), cases[i].same ? "------" : "--X---");
+        }
+}
+END_TEST
+
 /* ---- comparing ---- */
 
 #define A "aaaaaaaaaaaa"
@@ -217,6 +246,7 @@ int main(void) {
         tcase_add_test(tests, test_fixed);
         tcase_add_test(tests, test_parts);
         tcase_add_test(tests, test_what_does_not_count);
+        tcase_add_test(tests, test_dataset);
         tcase_add_test(tests, test_changes_are_named);
         tcase_add_test(tests, test_what_is_no_fingerprint);
         tcase_add_test(tests, test_longest);

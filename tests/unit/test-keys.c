@@ -21,6 +21,7 @@ struct thing {
         int name;
         uint32_t size[2];
         double pair[2], triple[3];
+        char *json, *texts;
 };
 
 static const char *const colours[] = {"red", "green", "blue", NULL};
@@ -39,6 +40,8 @@ static const struct key thing_keys[] = {
         {"size", KEY_SIZE, offsetof(struct thing, size), 1, 100, NULL, NULL, "h"},
         {"pair", KEY_PAIR, offsetof(struct thing, pair), 0, 10, "[0.5, 1]", NULL, "h"},
         {"triple", KEY_TRIPLE, offsetof(struct thing, triple), -1, 1, NULL, NULL, "h"},
+        {"json", KEY_JSON, offsetof(struct thing, json), 2, 50, "{}", NULL, "h"},
+        {"texts", KEY_TEXTS, offsetof(struct thing, texts), 2, 20, "[]", NULL, "h"},
         {0},
 };
 
@@ -67,6 +70,8 @@ START_TEST(test_keys_defaults) {
         ck_assert(thing.real == 0.1 && !thing.text && !thing.maybe && thing.name == 2);
         ck_assert(thing.size[0] == 0 && thing.size[1] == 0 && thing.pair[0] == 0.5 && thing.pair[1] == 1);
         ck_assert(thing.triple[0] == 0 && thing.triple[1] == 0 && thing.triple[2] == 0);
+        ck_assert_str_eq(thing.json, "{}");
+        ck_assert_str_eq(thing.texts, "[]");
         ck_assert_ptr_eq(keys_find(thing_keys, "bytes"), &thing_keys[3]);
         ck_assert_ptr_null(keys_find(thing_keys, "byte"));
         keys_deinit(thing_keys, &thing);
@@ -99,8 +104,13 @@ START_TEST(test_keys_good) {
         ck_assert(thing.size[0] == 0 && thing.size[1] == 50);
         ck_assert_int_eq(set(&thing, "bytes", "4096", NULL), 0);
         ck_assert_uint_eq(thing.bytes, 4096);
+        ck_assert_int_eq(set(&thing, "json", "{\"a\": {\"b\": [0.1, null, true]}, \"c\": 7}", NULL), 0);
+        ck_assert_str_eq(thing.json, "{\"a\":{\"b\":[0.10000000000000001,null,true]},\"c\":7}");
+        ck_assert_int_eq(set(&thing, "texts", "[\"a\", \"b c\"]", NULL), 0);
+        ck_assert_str_eq(thing.texts, "[\"a\",\"b c\"]");
         keys_deinit(thing_keys, &thing);
         ck_assert_ptr_null(thing.text);
+        ck_assert_ptr_null(thing.json);
 }
 END_TEST
 
@@ -152,6 +162,18 @@ START_TEST(test_keys_refused) {
                 {"triple", "[0, 0, 1.5]",
                  "triple: expected a list of three numbers from -1 to 1, got [0, 0, 1.5]"},
                 {"triple", "[0, 0]", "triple: expected a list of three numbers from -1 to 1, got [0, 0]"},
+                {"json", "[1]", "json: expected a mapping that takes 50 bytes at most as JSON, got [1]"},
+                {"json", "null", "json: expected a mapping that takes 50 bytes at most as JSON, got null"},
+                {"json", "{\"a\": \"0123456789012345678901234567890123456789012\"}",
+                 "json: expected a mapping that takes 50 bytes at most as JSON, got {\"a\": "
+                 "\"0123456789012345678901234567890123456789012\"}"},
+                {"texts", "\"a\"", "texts: expected a list of texts that takes 20 bytes at most, got \"a\""},
+                {"texts", "[1]", "texts: expected a list of texts that takes 20 bytes at most, got [1]"},
+                {"texts", "[\"\"]",
+                 "texts: expected a list of texts that takes 20 bytes at most, got [\"\"]"},
+                {"texts", "[\"0123456789\", \"0123\"]",
+                 "texts: expected a list of texts that takes 20 bytes at most, got [\"0123456789\", "
+                 "\"0123\"]"},
         };
         struct thing thing, before;
         struct fault fault;
@@ -215,6 +237,8 @@ START_TEST(test_keys_lossless) {
         ck_assert_int_eq(set(&thing, "text", "\"a\\\"b\\n\"", NULL), 0);
         ck_assert_int_eq(set(&thing, "size", "[3, 4]", NULL), 0);
         ck_assert_int_eq(set(&thing, "unset", "4", NULL), 0);
+        ck_assert_int_eq(set(&thing, "json", "{\"b\": 0.3, \"a\": [\"\\u00fc\", -7]}", NULL), 0);
+        ck_assert_int_eq(set(&thing, "texts", "[\"/x\", \"y\"]", NULL), 0);
         for (size_t i = 0; i < sizeof(reals) / sizeof(reals[0]); i++) {
                 thing.real = reals[i];
                 thing.pair[0] = 1.0 / (double)(i + 3);

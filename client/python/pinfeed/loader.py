@@ -126,6 +126,8 @@ class Loader:
         self._info = self._job.info()
         output.fields = self._job.fields()
         self._values = self._make_values(output, self._choose_fields(output.fields, fields), with_info, zero_copy, pin)
+        if self._info['layout'] and fields is None and output.name == 'torch':
+            self._values.arrange = self._arrangement(output.fields)
         self._around = self._values.around
         self._slice_ms = min(SLICE_MS, arguments['timeout_ms'])
         self._ticket = 0
@@ -159,6 +161,23 @@ class Loader:
         kind = gpu.Staying if zero_copy else gpu.Arriving
         may_fall_back = pin == 'auto' and self._info['map'] == 'pinned'
         return kind(output, fields, with_info, self._job, cuda, self.pipeline, may_fall_back)
+
+    def _arrangement(self, fields):
+        """Makes what default_collate would give of the samples of a dataset in Python."""
+        from .structure import Structure
+
+        structure = Structure.from_json(self._info['layout'])
+        there = [(dtype, shape) for _, dtype, shape, _ in fields]
+        if structure.cells() != there:
+            self._job.close()
+            raise make(errno.EPROTO, f'{self.pipeline}: the daemon says that its fields are {there}, and that they are made of '
+                                     f'{structure.cells()}')
+
+        def arrange(tensors, info):
+            values = structure.build(tensors, tensors[0].shape[0])
+            return values if info is None else (values, info)
+
+        return arrange
 
     # ---- iteration ----
 

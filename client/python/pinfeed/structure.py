@@ -17,6 +17,7 @@ A tensor that requires gradients comes without them: it is the result of a compu
 
 import collections
 import collections.abc
+import json
 import re
 import sys
 import warnings
@@ -79,6 +80,7 @@ class Structure:
 
     def __init__(self, root, leaves):
         self._root = root
+        self._leaves = leaves
         self.fields = ' '.join(leaf.field() for leaf in leaves)
         self.spec = root.spec()
 
@@ -86,9 +88,28 @@ class Structure:
         """The batch, from a tensor (rows, *shape of the field) for each field."""
         return self._root.build(tensors, rows)
 
+    def cells(self):
+        """(dtype, shape) of each field, as on the wire."""
+        return [leaf.cell() for leaf in self._leaves]
+
     def identity(self):
         """The same text for the same structure in each process."""
         return f'{self.fields} as {self._root.text()}'
+
+    def to_json(self):
+        """For other processes, which may not have the classes: named tuples are tuples there, and classes derived from dict and
+        list are dicts and lists. Raises NotRows where that is not possible."""
+        return json.dumps(self._root.plain(), separators=(',', ':'))
+
+    @staticmethod
+    def from_json(text):
+        """The Structure that to_json() was called of. Raises ValueError for what cannot be one: nothing of the text is run, and
+        nothing imported for it."""
+        leaves = []
+        try:
+            return Structure(_node_of(json.loads(text), leaves), leaves)
+        except (AttributeError, KeyError, RecursionError, TypeError, ValueError) as error:
+            raise ValueError(f'this is no layout of a sample: {type(error).__name__}: {error}') from None
 
 
 # ---- the nodes of a structure: each says its part of the spec, of a batch and of the identity ----
@@ -110,9 +131,17 @@ class _Leaf(collections.namedtuple('_Leaf', 'index name kind type dtype shape co
         by = f' by {self.convert.__module__}.{self.convert.__qualname__}' if self.convert else ''
         return f'{self.kind} {self.type} {self.dtype} {self.shape}{by}'
 
+    def cell(self):
+        return self._wire(), _wire_shape(self.dtype, self.shape)
+
+    def plain(self):
+        kind = self.type if self.kind == 'array' else _plain_dtype(self.type)
+        convert = None if self.convert is None else _name_of_convert(self.convert)
+        return {'leaf': [self.name, self.kind, kind, _plain_dtype(self.dtype), list(self.shape), convert]}
+
     def field(self):
-        dimensions = ','.join(map(str, _wire_shape(self.dtype, self.shape)))
-        return f'{self.name}={self._wire()}[{dimensions}]'
+        dtype, shape = self.cell()
+        return f"{self.name}={dtype}[{','.join(map(str, shape))}]"
 
     def _wire(self):
         return _WIRE.get(self.dtype, 'uint8')
@@ -126,12 +155,15 @@ class _Sequence(collections.namedtuple('_Sequence', 'type items')):
 
     def build(self, tensors, rows):
         items = [item.build(tensors, rows) for item in self.items]
-        if self.type is list:
-            return items
+        if self.type in (list, tuple):
+            return self.type(items)
         return self.type(*items) if issubclass(self.type, tuple) else self.type(items)
 
     def text(self):
         return f"{_name_of(self.type)}[{', '.join(item.text() for item in self.items)}]"
+
+    def plain(self):
+        return {'tuple' if issubclass(self.type, tuple) else 'list': [item.plain() for item in self.items]}
 
 
 class _Mapping(collections.namedtuple('_Mapping', 'type keys items')):
@@ -145,6 +177,50 @@ class _Mapping(collections.namedtuple('_Mapping', 'type keys items')):
     def text(self):
         pairs = (f'{key!r}: {item.text()}' for key, item in zip(self.keys, self.items))
         return f"{_name_of(self.type)}{{{', '.join(pairs)}}}"
+
+    def plain(self):
+        for key in self.keys:
+            if not isinstance(key, str):
+                raise NotRows(f'a dict with the key {key!r}, which is no text')
+        return {'dict': [[key, item.plain()] for key, item in zip(self.keys, self.items)]}
+
+
+# ---- from JSON ----
+
+def _node_of(plain, leaves):
+    (kind, parts), = plain.items()
+    if kind == 'leaf':
+        leaves.append(_leaf_of(len(leaves), *parts))
+        return leaves[-1]
+    if kind == 'dict':
+        if not all(isinstance(key, str) for key, _ in parts):
+            raise ValueError('a dict with a key that is no text')
+        return _Mapping(dict, tuple(key for key, _ in parts), [_node_of(item, leaves) for _, item in parts])
+    return _Sequence({'list': list, 'tuple': tuple}[kind], [_node_of(item, leaves) for item in parts])
+
+
+def _leaf_of(index, name, kind, type, dtype, shape, convert):
+    kinds = ('tensor', 'array', *(number for _, number, _ in _NUMBERS))
+    texts = all(isinstance(text, str) for text in (name, type, dtype))
+    if not texts or kind not in kinds or not all(isinstance(size, int) and size >= 0 for size in shape):
+        raise ValueError(f'field {index} is not described as one')
+    return _Leaf(index, name, kind, type if kind == 'array' else _dtype_of(type), _dtype_of(dtype), tuple(shape),
+                 None if convert is None else _CONVERTS[convert])
+
+
+def _plain_dtype(dtype):
+    return str(dtype).rpartition('.')[2]
+
+
+def _dtype_of(name):
+    found = getattr(torch, name)
+    if not isinstance(found, torch.dtype):
+        raise ValueError(f'{name} is no dtype')
+    return found
+
+
+def _name_of_convert(convert):
+    return next(name for name, function in _CONVERTS.items() if function is convert)
 
 
 # ---- learning ----
@@ -323,6 +399,9 @@ def _tidy_tensor(tensor):
     if tensor.dtype is torch.bool:
         return tensor.view(torch.uint8) != 0
     return tensor.resolve_conj().resolve_neg()
+
+
+_CONVERTS = {'array_of': _array_of, 'tidy_bools': _tidy_bools, 'tidy_tensor': _tidy_tensor}
 
 
 def _collator(value):

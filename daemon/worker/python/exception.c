@@ -259,3 +259,15 @@ int exception_take(struct fault *fault) {
         Py_XDECREF(traceback);
         return error;
 }
+
+PyObject *exception_explain(PyObject *exception) {
+        PyObject *type = (PyObject *)Py_TYPE(exception), *traceback = PyException_GetTraceback(exception);
+        struct fault fault = {0};
+        int error;
+
+        Py_INCREF(type);
+        Py_INCREF(exception);
+        PyErr_Restore(type, exception, traceback); /* takes all three over */
+        error = exception_take(&fault);
+        return Py_BuildValue("isss", -error, fault.text, last.type, last.traceback);
+}

@@ -31,8 +31,8 @@
 
 static PyThreadState *thread; /* while the lock is not held */
 static uint64_t run_samples;
-static PyObject *run_start;
-static PyObject *maker; /* what `start` returned */
+static PyObject *run_start, *run_open; /* the second one may be NULL */
+static PyObject *maker;                /* what `start` returned */
 static const struct schema *schema;
 
 /* The order that `order_view` shows; the view's base is kept because releasing it releases the memory. */
@@ -222,11 +222,35 @@ static int write_sample(const struct source_request *request, void *const cells[
         return r;
 }
 
+/* The number of samples, from whoever opens the dataset. */
+static int call_open(const char *recipe, const char *layout) {
+        PyObject *samples = PyObject_CallFunction(run_open, "ss", recipe, layout);
+
+        if (samples)
+                run_samples = PyLong_AsUnsignedLongLong(samples);
+        Py_XDECREF(samples);
+        return PyErr_Occurred() ? -1 : 0;
+}
+
+static int set_up(const char *recipe, const char *layout, struct fault *fault) {
+        int r = 0;
+
+        if (!run_open)
+                return 0;
+        enter();
+        exception_forget();
+        if (call_open(recipe, layout) < 0)
+                r = exception_take(fault);
+        leave();
+        return r;
+}
+
 static const struct python_functions functions = {
         .scan = scan,
         .open = open_dataset,
         .write = write_sample,
         .exception = exception_last,
+        .set_up = set_up,
 };
 
 /* ---- the process ---- */
@@ -245,7 +269,7 @@ static void set_up_process(void) {
         prctl(PR_SET_TIMERSLACK, TIMER_SLACK_NS);
 }
 
-int functions_run(int socket, uint64_t samples, PyObject *start) {
+int functions_run(int socket, uint64_t samples, PyObject *start, PyObject *open) {
         struct fault fault = {0};
         int r;
 
@@ -256,12 +280,13 @@ int functions_run(int socket, uint64_t samples, PyObject *start) {
         set_up_process();
         run_samples = samples;
         run_start = start;
+        run_open = open;
         python_set_functions(&functions);
         leave();
         r = session_run(socket, &fault);
         enter();
         python_set_functions(NULL);
-        run_start = NULL;
+        run_start = run_open = NULL;
         hide_order();
         Py_CLEAR(maker);
         if (r == 0)

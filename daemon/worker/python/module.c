@@ -51,15 +51,21 @@ static int parse_samples(PyObject *object, void *number) {
 }
 
 static PyObject *run(PyObject *module, PyObject *args) {
-        PyObject *start;
+        PyObject *start, *open = NULL;
         uint64_t samples;
         int socket;
 
-        if (!PyArg_ParseTuple(args, "iO&O", &socket, parse_samples, &samples, &start))
+        if (!PyArg_ParseTuple(args, "iO&O|O", &socket, parse_samples, &samples, &start, &open))
                 return NULL;
-        if (functions_run(socket, samples, start) < 0)
+        if (functions_run(socket, samples, start, open) < 0)
                 return NULL;
         return Py_BuildValue(""); /* None */
+}
+
+static PyObject *explain(PyObject *module, PyObject *exception) {
+        if (PyExceptionInstance_Check(exception))
+                return exception_explain(exception);
+        return PyErr_Format(PyExc_TypeError, "expected an exception, got %R", exception);
 }
 
 static PyObject *leash(PyObject *module, PyObject *args, PyObject *kwargs) {
@@ -122,7 +128,10 @@ static PyObject *order(PyObject *module, PyObject *args) {
 
 static PyMethodDef module_methods[] = {
         {"run", run, METH_VARARGS,
-         "run(socket, samples, start): works for the daemon at `socket` until it is closed."},
+         "run(socket, samples, start, open=None): works for the daemon at `socket` until it is closed. "
+         "open(recipe, layout): is given SETUP's texts, and says how many samples there are."},
+        {"explain", explain, METH_O,
+         "explain(exception): (errno, text, type, traceback), as the daemon is told of it."},
         {"leash", (PyCFunction)(void (*)(void))leash, METH_VARARGS | METH_KEYWORDS,
          "leash(fd, with_parent=True): SIGKILL for this process when nobody can write to the pipe any more."},
         {"seed_sample", (PyCFunction)(void (*)(void))seed_sample, METH_VARARGS | METH_KEYWORDS,

@@ -22,15 +22,19 @@ struct source_exception;
  * negative errno that it means; does not return where the exception ends the process. */
 int exception_take(struct fault *fault);
 
+/* What exception_take makes of an exception that was caught: (errno, text, type, traceback), a new reference,
+ * or NULL with another exception. */
+PyObject *exception_explain(PyObject *exception);
+
 /* NULL: none since exception_forget. */
 const struct source_exception *exception_last(void);
 void exception_forget(void);
 
 /* ---- functions.c ---- */
 
-/* Serves the daemon at `socket` with samples from Python; see `run` in module.c. 0, or -1 with an exception.
- */
-int functions_run(int socket, uint64_t samples, PyObject *start);
+/* Serves the daemon at `socket` with samples from Python; see `run` in module.c. `open` may be NULL. 0, or -1
+ * with an exception. */
+int functions_run(int socket, uint64_t samples, PyObject *start, PyObject *open);
 
 /* ---- leash.c ---- */
 

@@ -86,6 +86,10 @@ static const struct source_exception *python_exception(void) {
         return functions ? functions->exception() : NULL;
 }
 
+static int python_set_up(const char *recipe, const char *layout, struct fault *fault) {
+        return functions ? functions->set_up(recipe, layout, fault) : no_interpreter(fault);
+}
+
 /* The samples of a dataset have no names. */
 static void python_name_of(struct source *source, uint64_t sample, char *name, size_t size) {
         if (size > 0)
@@ -101,4 +105,5 @@ const struct source_ops source_python = {
         .name_of = python_name_of,
         .set_worker = python_set_worker,
         .exception = python_exception,
+        .set_up = python_set_up,
 };

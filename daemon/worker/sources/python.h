@@ -18,6 +18,7 @@ struct python_functions {
         int (*open)(uint32_t worker, const struct schema *schema, struct fault *fault);
         int (*write)(const struct source_request *request, void *const cells[], struct fault *fault);
         const struct source_exception *(*exception)(void);
+        int (*set_up)(const char *recipe, const char *layout, struct fault *fault);
 };
 
 /* Before the session begins, by a process that has an interpreter; NULL takes them away. */
