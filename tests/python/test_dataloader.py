@@ -408,6 +408,17 @@ class TestPlaces(Case):
         alone.set_epoch(1)
         self.assert_same(loaders[1], alone)
 
+    def test_share_of_different_samples(self):
+        """Of the same code and length: parts of one dataset."""
+        parts = random_split(numbers(), [11, 11, 1], generator=torch.Generator().manual_seed(1))[:2]
+        said = io.StringIO()
+        with contextlib.redirect_stderr(said):
+            loaders = [self.loader(part, batch_size=4, num_workers=1, share='parts', seed=None) for part in parts]
+        for part, loader in zip(parts, loaders):
+            self.assert_same(loader, torch.utils.data.DataLoader(part, batch_size=4))
+        self.assertIn("pinfeed: parts: other scripts have given share='parts' too, with another dataset", said.getvalue())
+        self.assertEqual(said.getvalue().count('parts:'), 1)
+
 
 class TestArguments(Case):
     def test_refused(self):

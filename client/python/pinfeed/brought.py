@@ -14,7 +14,8 @@ import warnings
 
 from . import definition as definitions
 from . import orders, probe, surroundings
-from .errors import invalid
+from .control import status
+from .errors import Error, invalid
 from .served import Served
 from .workers import Work
 from .zygote import Zygote
@@ -34,7 +35,8 @@ class Brought:
         self._asked = asked
         self._largest = 1  # samples of a row
         self._work = Work(maker, units, seed, asked.num_workers, asked.worker_init_fn)
-        found, self._deterministic = self._learn(seed)
+        found, digests = self._learn(seed)
+        self._deterministic = digests is not None
         if not self._deterministic:
             _warn(asked.dataset)
         self.units = self._work.units
@@ -48,7 +50,8 @@ class Brought:
             self._arrange = _Samples(found)
             self._work.structure = found
             rows = found.identity()
-        self._identity = hashlib.sha256(f'{identity} {rows}'.encode()).hexdigest()
+        # The bytes of the first samples tell apart what has the same code, such as the parts that random_split makes.
+        self._identity = hashlib.sha256(f'{identity} {rows}'.encode() + b''.join(digests or ())).hexdigest()
         self.name = _name(asked.share)
         self.zygote = Zygote(self._work)
 
@@ -73,9 +76,12 @@ class Brought:
         asked, units = self._asked, self.units
         stays = asked.persistent_workers or asked.share is not None
         whole = {'zero_copy': True} if units.whole else {'zero_copy': asked.zero_copy, 'pin_memory': asked.pin_memory}
-        return Served(self._definition(stays), self._arrange, units, self.zygote, stays, place, expected, seed=seed,
-                      rank=asked.rank or 0, world_size=asked.world_size or 1, device=asked.device,
-                      max_held_batches=asked.max_held_batches, timeout=asked.timeout or None, output='torch', **whole)
+        reader = Served(self._definition(stays), self._arrange, units, self.zygote, stays, place, expected, seed=seed,
+                        rank=asked.rank or 0, world_size=asked.world_size or 1, device=asked.device,
+                        max_held_batches=asked.max_held_batches, timeout=asked.timeout or None, output='torch', **whole)
+        if asked.share is not None:
+            _tell_of_namesakes(self.name)
+        return reader
 
     def renew(self):
         """For a second reader beside the first, which has the zygote that there was."""
@@ -159,6 +165,17 @@ def _name(share):
     script = os.path.splitext(os.path.basename(sys.argv[0] if sys.argv else ''))[0]
     number = f'-{os.getpid()}-{next(_numbers)}'
     return definitions.legal_name(script or 'python')[:definitions.NAME_MAX - len(number)] + number
+
+
+def _tell_of_namesakes(name):
+    """That scripts which were to share do not."""
+    try:
+        pipelines = status()['pipelines']
+    except Error:
+        return  # a daemon that has gone since; the next batch will say so
+    if sum(pipeline['name'].partition('#')[0] == name for pipeline in pipelines) > 1:
+        surroundings.say(name, f'other scripts have given share={name!r} too, with another dataset, collate_fn, shuffle or, where '
+                               'batches are made whole, batch_size: each has a preparation of its own')
 
 
 def _warn(dataset):

@@ -47,8 +47,8 @@ class Probe:
         self._rows = list(range(min(work.units.rows, max(tries, 2))))
 
     def learn(self):
-        """(what a row is, whether both children saw the same). The first is a Structure, or the bytes of the larger batch.
-        Raises structure.NotRows where a row cannot be a sample."""
+        """(what a row is, digests of the first samples). The first is a Structure, or the bytes of the larger batch; the second
+        is None where the two children saw different samples. Raises structure.NotRows where a row cannot be a sample."""
         while True:
             answers = self._ask((self._rows * 2)[:2])
             bad = next((answer for answer in answers if isinstance(answer, Failure)), None)
@@ -60,7 +60,7 @@ class Probe:
         (found, digests), (other, other_digests) = answers
         if isinstance(found, Exception):
             raise found
-        return (max(found, other) if isinstance(found, int) else found), digests == other_digests[::-1]
+        return (max(found, other) if isinstance(found, int) else found), digests if digests == other_digests[::-1] else None
 
     def _ask(self, rows):
         children = []
