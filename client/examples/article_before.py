@@ -28,6 +28,7 @@ class DummyDataset(Dataset):
 
 
 def main():
+    torch.manual_seed(0)  # the same data in each copy
     device = torch.device('cuda' if torch.cuda.is_available() else 'cpu')
     loader = DataLoader(DummyDataset(), batch_size=128, shuffle=True, num_workers=4, pin_memory=True)
     model = torch.nn.Sequential(torch.nn.Linear(512, 256), torch.nn.ReLU(), torch.nn.Linear(256, 10)).to(device)

@@ -416,7 +416,7 @@ class TestPlaces(Case):
             loaders = [self.loader(part, batch_size=4, num_workers=1, share='parts', seed=None) for part in parts]
         for part, loader in zip(parts, loaders):
             self.assert_same(loader, torch.utils.data.DataLoader(part, batch_size=4))
-        self.assertIn("pinfeed: parts: other scripts have given share='parts' too, with another dataset", said.getvalue())
+        self.assertIn("pinfeed: parts: other scripts have given share='parts' too, and are not shared with", said.getvalue())
         self.assertEqual(said.getvalue().count('parts:'), 1)
 
 

@@ -174,8 +174,9 @@ def _tell_of_namesakes(name):
     except Error:
         return  # a daemon that has gone since; the next batch will say so
     if sum(pipeline['name'].partition('#')[0] == name for pipeline in pipelines) > 1:
-        surroundings.say(name, f'other scripts have given share={name!r} too, with another dataset, collate_fn, shuffle or, where '
-                               'batches are made whole, batch_size: each has a preparation of its own')
+        surroundings.say(name, f'other scripts have given share={name!r} too, and are not shared with: their dataset (code, length '
+                               'or first samples), collate_fn, shuffle or, where batches are made whole, batch_size is another. '
+                               'Data that is made at random wants the same seed in each script')
 
 
 def _warn(dataset):
