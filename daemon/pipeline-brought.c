@@ -122,8 +122,8 @@ bool pipeline_check_zygote(struct pipeline *pipeline) {
             list_is_empty(&pipeline->jobs))
                 return true;
         fault_set(&pipeline->failure, -ESHUTDOWN,
-                  "pipeline %s: the zygote that forked its workers (pid %d) has ended, as its script does, "
-                  "and no other job has brought one; make the DataLoader anew",
+                  "pipeline %s: the process that forked this loader's workers (pid %d) has ended or was "
+                  "killed; make the DataLoader anew",
                   pipeline->config->name, pipeline->zygote_pid);
         pipeline_fail(pipeline, -ESHUTDOWN);
         return false;

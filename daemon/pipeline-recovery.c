@@ -41,6 +41,7 @@
 
 #include <errno.h>
 #include <inttypes.h>
+#include <signal.h>
 #include <stdio.h>
 
 enum {
@@ -190,10 +191,13 @@ static void take_back(struct pipeline *pipeline, const struct pool_worker *worke
 }
 
 /* The pipeline had not even begun, or workers die and die. */
-static void give_up(struct pipeline *pipeline, const struct message_failed *failed) {
-        fault_set(&pipeline->failure, -EIO, "pipeline %s %s: %s", pipeline->config->name,
+static void give_up(struct pipeline *pipeline, const struct pool_worker *worker,
+                    const struct message_failed *failed) {
+        bool was_killed = worker->process.signal == SIGKILL && !*worker->expelled.text;
+
+        fault_set(&pipeline->failure, -EIO, "pipeline %s %s: %s%s", pipeline->config->name,
                   pipeline->state == PIPELINE_READY ? "cannot keep a worker alive" : "cannot start",
-                  failed->text);
+                  failed->text, was_killed ? "; was it short of memory? the kernel's log says so" : "");
         pipeline_fail(pipeline, -EIO);
 }
 
@@ -216,7 +220,7 @@ static void bury_unborn(struct pipeline *pipeline, const struct pool_worker *wor
         count_vain(pipeline, worker);
         restart(pipeline);
         if (pipeline->vain_deaths >= VAIN_MAX)
-                give_up(pipeline, &failed);
+                give_up(pipeline, worker, &failed);
 }
 
 void pipeline_on_died(void *context, const struct pool_worker *worker) {
@@ -238,7 +242,7 @@ void pipeline_on_died(void *context, const struct pool_worker *worker) {
                 return;
         pipeline_describe_death(pipeline, worker, &failed);
         if (is_starting(pipeline) && death != POOL_DEATH_KILLED) {
-                give_up(pipeline, &failed);
+                give_up(pipeline, worker, &failed);
                 return;
         }
         log_line(LOG_ERROR, "pipeline %s: %s", pipeline->config->name, failed.text);
@@ -250,7 +254,7 @@ void pipeline_on_died(void *context, const struct pool_worker *worker) {
         count_vain(pipeline, worker);
         restart(pipeline);
         if (pipeline->vain_deaths >= VAIN_MAX)
-                give_up(pipeline, &failed);
+                give_up(pipeline, worker, &failed);
         else
                 pipeline_step(pipeline);
 }

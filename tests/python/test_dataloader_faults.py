@@ -136,15 +136,6 @@ class TestErrors(FaultCase):
         error = self.fails(lambda index: torch.ones(2), ValueError)
         self.assertRegex(str(error), 'sample 100')
 
-    def test_a_batch_that_is_too_large(self):
-        dataset = Made(lambda index: torch.ones(1 if index < 8 else 10000), 12)
-        arguments = {'batch_size': 4, 'num_workers': 1, 'collate_fn': list}
-        words = r'batch 2: it needs 16\d+ bytes.* there is room for 4096.*batch_bytes=\d+'
-        with self.assertRaisesRegex(pinfeed.Error, words) as caught:
-            list(self.loader(dataset, **arguments))
-        needed = int(str(caught.exception).partition('batch_bytes=')[2].split()[0])
-        self.assertEqual(len(list(self.loader(dataset, batch_bytes=needed, **arguments))), 3)
-
     def test_I1_bad_samples(self):
         bad = {5, 500, 900}
 

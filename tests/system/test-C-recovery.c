@@ -10,7 +10,6 @@
 #include "tests/support/run.h"
 #include "tests/system/follower.h"
 
-#include <fcntl.h>
 #include <stdlib.h>
 #include <sys/stat.h>
 #include <unistd.h>
@@ -371,10 +370,11 @@ static void build_program(struct harness *h) {
         snprintf(command, sizeof(command),
                  "cd %s && mkdir -p new/bin new/libexec/pinfeed && cp %s/pinfeedd new/bin && "
                  "worker=%s/../libexec/pinfeed/pinfeed-worker && test -x $worker && "
-                 "printf '#!/bin/sh\\necho start >>%s/starts\\ntest -e %s/broken && exit 3\\nexec %%s "
+                 "printf '#!/bin/sh\\necho start >>%s/starts\\ntest -e %s/broken && . %s/broken\\nexec %%s "
                  "\"$@\"\\n' $worker >new/libexec/pinfeed/pinfeed-worker && "
                  "chmod 755 new/libexec/pinfeed/pinfeed-worker",
-                 harness_directory(h), real, real, harness_directory(h), harness_directory(h));
+                 harness_directory(h), real, real, harness_directory(h), harness_directory(h),
+                 harness_directory(h));
         ck_assert_int_eq(harness_run(h, SOON_MS, NULL, (const char *[]){"/bin/sh", "-c", command, NULL}), 0);
         snprintf(real, sizeof(real), "%s/new/bin", harness_directory(h));
         setenv("PINFEED_TEST_BIN", real, 1);
@@ -388,18 +388,20 @@ static size_t starts(struct harness *h) {
         return stat(path, &facts) == 0 ? (size_t)facts.st_size / strlen("start\n") : 0;
 }
 
-static void set_broken(struct harness *h, bool broken) {
+/* `how`: the command that each worker runs instead; NULL: none. */
+static void set_broken(struct harness *h, const char *how) {
         char path[HARNESS_PATH_MAX];
-        int fd;
+        FILE *file;
 
         snprintf(path, sizeof(path), "%s/broken", harness_directory(h));
-        if (!broken) {
+        if (!how) {
                 ck_assert_int_eq(unlink(path), 0);
                 return;
         }
-        fd = creat(path, 0600);
-        ck_assert_int_ge(fd, 0);
-        close(fd);
+        file = fopen(path, "we");
+        ck_assert_ptr_nonnull(file);
+        ck_assert_int_gt(fprintf(file, "%s\n", how), 0);
+        ck_assert_int_eq(fclose(file), 0);
 }
 
 START_TEST(test_workers_that_die_at_once) {
@@ -410,7 +412,7 @@ START_TEST(test_workers_that_die_at_once) {
 
         keep_state(h);
         build_program(h);
-        set_broken(h, true);
+        set_broken(h, "exit 3");
         write_config(h, SAMPLES, 4, "mode: ramp", "");
         harness_start(h);
         for (int i = 0; i < 3; i++) {
@@ -419,7 +421,7 @@ START_TEST(test_workers_that_die_at_once) {
                 harness_expect_words(text, "ended with exit status 3");
         }
         ck_assert_uint_le(starts(h), 3 * 4);
-        set_broken(h, false);
+        set_broken(h, NULL);
         follower = follower_open(h, 0, 0, UINT64_MAX);
         follow_to(&follower, SAMPLES);
         reader_close(&follower.reader);
@@ -441,7 +443,7 @@ START_TEST(test_workers_that_die_at_once_later) {
         harness_start(h);
         follower = follower_open(h, 0, 0, UINT64_MAX);
         follow_to(&follower, 64);
-        set_broken(h, true);
+        set_broken(h, "kill -9 $$");
         before = starts(h);
         signal_all(pids, harness_worker_pids(h, pids, PIDS), SIGKILL);
         while ((r = pinfeed_next(follower.reader.job, &batch)) >= 0 || r == -ETIMEDOUT)
@@ -449,10 +451,11 @@ START_TEST(test_workers_that_die_at_once_later) {
                         pinfeed_batch_release(batch);
         ck_assert_int_eq(r, -EIO);
         harness_expect_words(pinfeed_error(follower.reader.job), "cannot keep a worker alive");
-        harness_expect_words(pinfeed_error(follower.reader.job), "exit status 3");
+        harness_expect_words(pinfeed_error(follower.reader.job),
+                             "was killed by signal 9; was it short of memory?");
         ck_assert_uint_le(starts(h) - before, 64);
         ck_assert_double_lt(harness_status_number(h, "cpu_seconds/daemon"), 1.0 * harness_slowdown());
-        set_broken(h, false);
+        set_broken(h, NULL);
         reader_close(&follower.reader);
         follower = follower_open(h, 0, 0, UINT64_MAX);
         follow_to(&follower, SAMPLES);

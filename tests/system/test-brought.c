@@ -380,7 +380,7 @@ START_TEST(the_zygote_dies) {
         take_rows(&script, _i * 3 * BATCH, 0, 0);
         n = list_workers(h, pids);
         kill(zygote.pid, SIGKILL);
-        expect_failed(&script, 0, ESHUTDOWN, "the zygote that forked its workers");
+        expect_failed(&script, 0, ESHUTDOWN, "the process that forked this loader's workers");
         wait_gone(pids, n);
         wait_forgotten(h);
         brought_zygote_end(&zygote);

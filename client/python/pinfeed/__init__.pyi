@@ -22,6 +22,7 @@ class SampleError(Error):
     """Also an instance of what a dataset in Python has raised, where that type is known here."""
 
     sample: Optional[int]
+    batch: Optional[int]
     worker: Optional[int]
     pid: Optional[int]
     file: Optional[str]

@@ -15,7 +15,7 @@ import warnings
 from . import definition as definitions
 from . import orders, probe, surroundings
 from .control import status
-from .errors import Error, invalid
+from .errors import Error, invalid, round_up
 from .served import Served
 from .workers import Work
 from .zygote import Zygote
@@ -23,7 +23,6 @@ from .zygote import Zygote
 SLOTS_LEAST = 8
 PREFETCH = 2  # batches for each worker, as torch has it
 TIMEOUT_MAX = 86400  # seconds that a row may take
-BYTES_STEP = 4096
 
 _numbers = itertools.count()
 
@@ -33,6 +32,7 @@ class Brought:
 
     def __init__(self, asked, maker, units, seed, identity):
         self._asked = asked
+        self._capacity = None  # bytes that a batch may have, where a row is one
         self._largest = 1  # samples of a row
         self._work = Work(maker, units, seed, asked.num_workers, asked.worker_init_fn)
         found, digests = self._learn(seed)
@@ -42,11 +42,10 @@ class Brought:
         self.units = self._work.units
         _check_device(asked.device, self.units)
         if self.units.whole:
-            self._fields = f'batch=uint8[{asked.batch_bytes or _capacity(found)}]'
+            self._capacity = asked.batch_bytes or round_up(int(found * probe.CAPACITY))
             self._arrange = _Blobs(asked.zero_copy, asked.pin_memory)
             rows = f'{self.units.rows} batches of {self.units.scale}'
         else:
-            self._fields = found.fields
             self._arrange = _Samples(found)
             self._work.structure = found
             rows = found.identity()
@@ -74,14 +73,23 @@ class Brought:
 
     def reader(self, seed, place, expected):
         asked, units = self._asked, self.units
-        stays = asked.persistent_workers or asked.share is not None
+        stays = self._stays()
         whole = {'zero_copy': True} if units.whole else {'zero_copy': asked.zero_copy, 'pin_memory': asked.pin_memory}
-        reader = Served(self._definition(stays), self._arrange, units, self.zygote, stays, place, expected, seed=seed,
+        reader = Served(self._definition(), self._arrange, units, self.zygote, stays, place, expected, self._grow, seed=seed,
                         rank=asked.rank or 0, world_size=asked.world_size or 1, device=asked.device,
                         max_held_batches=asked.max_held_batches, timeout=asked.timeout or None, output='torch', **whole)
         if asked.share is not None:
             _tell_of_namesakes(self.name)
         return reader
+
+    def _grow(self, needed):
+        """The bytes that there were for a batch, those that there are from here on, and the definition that says so. None: the
+        user has set a limit."""
+        if self._asked.batch_bytes is not None:
+            return None
+        before = self._capacity
+        self._capacity = max(round_up(int(needed * probe.CAPACITY)), 2 * before)
+        return before, self._capacity, self._definition()
 
     def renew(self):
         """For a second reader beside the first, which has the zygote that there was."""
@@ -91,11 +99,17 @@ class Brought:
     def close(self):
         self.zygote.close()
 
-    def _definition(self, stays):
+    def _stays(self):
+        """Whether one zygote is for all epochs."""
+        return self._asked.persistent_workers or self._asked.share is not None
+
+    def _definition(self):
         asked, units = self._asked, self.units
+        stays = self._stays()
+        fields = f'batch=uint8[{self._capacity}]' if units.whole else self._work.structure.fields
         timeout_s = min(asked.sample_timeout * self._largest, TIMEOUT_MAX)
         pipeline = {
-            'source': {'type': 'python', 'brought': True, 'samples': units.rows, 'fields': self._fields,
+            'source': {'type': 'python', 'brought': True, 'samples': units.rows, 'fields': fields,
                        'identity': self._identity, 'given_order': units.given, 'deterministic': self._deterministic},
             'batch_size': units.batch_size, 'shuffle': units.shuffle and not units.whole, 'seed': 0,
             'last_batch': units.last_batch, 'lookahead': int(stays and not units.given),
@@ -152,10 +166,6 @@ def finisher(pin_memory):
 
 def _as_it_is(value):
     return value
-
-
-def _capacity(length):
-    return -(-int(length * probe.CAPACITY) // BYTES_STEP) * BYTES_STEP
 
 
 def _name(share):

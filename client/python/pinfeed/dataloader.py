@@ -97,6 +97,7 @@ class DataLoader:
         if self._length is not None and len(self.dataset) != self._length:
             raise invalid(f'dataset: it had {self._length} samples when the DataLoader was made, and has {len(self.dataset)} '
                           'now: the number is part of the order of every epoch, so make another DataLoader')
+        self._renew_failed()
         reader = self._ready()
         if self._asked.distributed is not None:
             reader.set_epoch(self._asked.distributed.epoch)
@@ -143,6 +144,7 @@ class DataLoader:
     def load_state_dict(self, state, *, force=False):
         """The next iter() goes on exactly there. pinfeed.Stale if dataset or seed have changed, unless forced."""
         units = self._source.units
+        self._renew_failed()
         if units is None:
             self._ready().load_state_dict(state, force=force)
             return
@@ -180,13 +182,22 @@ class DataLoader:
             raise make(errno.ESTALE, f'the state is of seed {seed}, this DataLoader has seed {self._seed}: make it with '
                                      f'seed={seed}, or pass force=True for the epoch and row alone')
         self._seed = number('seed', seed, 0, SEED_MAX)
-        before, self._reader, self._place = self._reader, None, (0, 0)
+        self._replace((0, 0), None)
+
+    def _renew_failed(self):
+        """An error that has ended a job has ended its reader. Another one begins where that one's next iter() would have, with
+        the dataset as it is now."""
+        if self._reader is not None and self._reader._failed():
+            self._replace(*self._reader._next_place())
+
+    def _replace(self, place, expected):
+        before, self._reader, self._place, self._expected = self._reader, None, place, expected
         if before is None:
             return
         self._source.renew()
         if not self._order.given:
             self._ready()
-        before.leave()
+        before._leave()
 
     # ---- what it is ----
 
@@ -254,10 +265,14 @@ class _Native:
                         pin_memory=asked.pin_memory, max_held_batches=asked.max_held_batches, zero_copy=asked.zero_copy,
                         timeout=asked.timeout or None, output='torch')
         reader._values.arrange = _as_list
+        if any(place):
+            reader.load_state_dict({'epoch': place[0], 'row': place[1]}, force=True)
         return reader
 
-    def close(self):
+    def renew(self):
         """Nothing is forked."""
+
+    close = renew
 
 
 class _Here:

@@ -29,6 +29,10 @@ class Values:
         get = self._output.field
         return self.arrange([get(batch, index) for index in self._indices], self.info(batch))
 
+    def refit(self, fields):
+        """Batches come from another job, whose fields are these."""
+        self._output.fields = fields
+
     def info(self, batch):
         """None: it is not wanted."""
         if not self._with_info:

@@ -11,7 +11,15 @@ for it may want other arguments; and nothing is imported to find it, on another 
 """
 
 import errno
+import re
 import sys
+
+BYTES_STEP = 4096
+
+
+def round_up(length):
+    """Bytes that there is to be room for."""
+    return -(-length // BYTES_STEP) * BYTES_STEP
 
 
 class Error(RuntimeError):
@@ -44,6 +52,19 @@ class Stale(Error, ValueError):
     """A state, or a job that goes on, is of a pipeline that has changed since."""
 
 
+class BatchTooLarge(Error, ValueError):
+    """A batch that was made whole in a worker needs more bytes than there is room for. Trainers that may make more of it see
+    that by the name of this type (served.py)."""
+
+    errno = errno.EINVAL
+    _pinfeed_no_room = 1  # so that no other batch comes in its place (daemon/worker/python/exception.c)
+
+    def __init__(self, batch, needed, there):
+        room = round_up(needed * 5 // 4)
+        super().__init__(f'batch {batch} needs {needed:,} bytes, there is room for {there:,}: pass batch_bytes={room} to '
+                         'pinfeed.DataLoader, or leave it out')
+
+
 class NotNative(Error, TypeError):
     """A dataset does what no pipeline of pinfeed's own does; `reason` says what, in a few words."""
 
@@ -63,6 +84,7 @@ class SampleError(Error):
     process knows it. What is not known is None. All stands here, too, so that no attribute of that type takes its place."""
 
     sample = None  # its number in the source
+    batch = None  # its number, where a worker makes whole batches
     worker = None
     pid = None  # of the worker
     file = None
@@ -80,7 +102,7 @@ class SampleError(Error):
         return make, (self.errno, self._text, {name: getattr(self, name) for name in _KNOWN})
 
 
-_KNOWN = ('sample', 'worker', 'pid', 'file', 'exception', 'traceback')
+_KNOWN = ('sample', 'worker', 'pid', 'file', 'exception', 'traceback', 'batch')
 
 _CLASSES = {
     errno.ETIMEDOUT: Timeout,
@@ -143,6 +165,20 @@ def _filled(error, number, text, known):
     BaseException.args.__set__(error, (text,))
     error.__dict__.update(known, errno=number, _text=text)
     return error
+
+
+def of_batch(error):
+    """The same, where the daemon's samples are batches: a worker has put the sample in front of what was raised."""
+    batch = error.sample
+    if batch is None:
+        return error
+    known = {name: getattr(error, name) for name in _KNOWN}
+    text, found = error._text, re.search(rf'\bsample {batch}(, worker \d+: )sample (\d+): ', error._text)
+    if found:
+        text = f'{text[:found.start()]}batch {batch} (sample {found[2]}){found[1]}{text[found.end():]}'
+    else:
+        text = re.sub(rf'\bsample {batch}\b', f'batch {batch}', text)
+    return make(error.errno, text, {**known, 'batch': batch, 'sample': int(found[2]) if found else None})
 
 
 def invalid(text):

@@ -17,6 +17,7 @@ class Maker:
     """What to make of a dataset: `alone`: no batches, one sample as it is (batch_size=None)."""
 
     watch = None  # called with the number of a sample before it is made
+    at = None  # the sample in work, where one is
 
     def __init__(self, dataset, collate_fn, alone):
         self.dataset = dataset
@@ -31,7 +32,10 @@ class Maker:
 
     def sample(self, number, seed, epoch):
         self._begin(number, seed, epoch)
-        return self.dataset[number] if self._get_many is None else self._get_many([number])[0]
+        self.at = number
+        made = self.dataset[number] if self._get_many is None else self._get_many([number])[0]
+        self.at = None
+        return made
 
     def batch(self, numbers, seed, epoch):
         if self.alone:

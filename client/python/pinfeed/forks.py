@@ -170,11 +170,13 @@ def unmap_rings():
 
 
 def ignore_signals():
-    """Ctrl-C goes to the whole group of processes. And a script that saves its work on SIGTERM wants batches until then."""
+    """Ctrl-C goes to the whole group of processes. And a script that saves its work on SIGTERM wants batches until then. But
+    SIGCHLD must not be ignored, whatever the script does with it: the kernel would do the waiting for a child's children."""
     signal.set_wakeup_fd(-1)
     for number in signal.valid_signals():
         if callable(signal.getsignal(number)) or number == signal.SIGINT:
             signal.signal(number, signal.SIG_IGN)
+    signal.signal(signal.SIGCHLD, signal.SIG_DFL)
 
 
 def _quieten():

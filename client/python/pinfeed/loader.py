@@ -203,6 +203,14 @@ class Loader:
         if epoch != self._next[0]:
             self._next = (epoch, 0)
 
+    def _failed(self):
+        """Whether nothing comes any more."""
+        return self._job.failed()
+
+    def _next_place(self):
+        """(epoch, row) of the next iter(), and the digest of the order there if it is known."""
+        return self._next, None
+
     def _take(self):
         """The next batch, or None: the epoch has ended."""
         began = time.perf_counter()
@@ -383,6 +391,11 @@ class Loader:
                 "('pinfeedctl status' lists them)")
 
     # ---- the end ----
+
+    def _leave(self):
+        """Another one takes its place."""
+        self._ticket += 1
+        self._job.close()
 
     def close(self):
         """Leaves the daemon, as soon as no array is in use that lies in the ring. The loader is of no use then."""

@@ -6,11 +6,12 @@ The worker protocol and the storing of samples are C (_worker). Here is what tor
 each worker, get_worker_info(), worker_init_fn, and batches made whole where a row is a batch.
 """
 
+import contextlib
 import os
 import re
 import sys
 
-from .errors import invalid
+from .errors import BatchTooLarge
 
 # What each library is told by to use one thread; those with a prefix come in NumPy's and SciPy's wheels.
 ONE_THREAD = ('openblas_set_num_threads', 'openblas_set_num_threads64_', 'scipy_openblas_set_num_threads',
@@ -68,16 +69,16 @@ class Work:
         from . import blob
 
         numbers = self.units.samples(range(sample, sample + 1), seed, epoch, order)
-        parts = blob.encode(self.maker.batch(numbers, seed, epoch))
+        self.maker.at = None
+        try:
+            parts = blob.encode(self.maker.batch(numbers, seed, epoch))
+        except Exception as error:
+            with contextlib.suppress(Exception):  # of a type that has its own way with attributes
+                error._pinfeed_sample = self.maker.at  # which goes before its text (daemon/worker/python/exception.c)
+            raise
         if parts.length > len(cells[0]):
-            raise overflow(sample, parts.length, len(cells[0]))
+            raise BatchTooLarge(sample, parts.length, len(cells[0]))
         blob.write(parts, cells[0])
-
-
-def overflow(number, needed, there):
-    room = -(-needed * 5 // 4 // 4096) * 4096
-    return invalid(f'batch {number}: it needs {needed} bytes, and there is room for {there}, a quarter more than the larger '
-                   f'one of the first two batches: pass batch_bytes={room} to pinfeed.DataLoader')
 
 
 def use_one_thread():

@@ -27,7 +27,8 @@
 
 enum {
         NAME_MOST = 100,
-        MESSAGE_MOST = 700, /* of str(exception); with two names it fits into a fault */
+        MESSAGE_MOST = 660, /* of str(exception); with two names and a sample it fits into a fault */
+        SAMPLE_MOST = 32,   /* of "sample 23: " */
         GAP_MOST = 64,      /* what stands where a traceback was cut */
         EXIT_INTERRUPTED = 130,
 };
@@ -58,6 +59,17 @@ static PyObject *step(PyObject *object, const char *name) {
 static PyObject *attribute(PyObject *object, const char *name) {
         Py_XINCREF(object);
         return step(object, name);
+}
+
+/* A whole number that is an attribute; without one, `otherwise`. */
+static long long number_of(PyObject *object, const char *name, long long otherwise) {
+        PyObject *number = attribute(object, name);
+
+        if (number && PyLong_Check(number))
+                otherwise = PyLong_AsLongLong(number);
+        PyErr_Clear();
+        Py_XDECREF(number);
+        return otherwise;
 }
 
 /* UTF-8 as a new bytes object, or NULL without an exception. Lone surrogates become '?'. Takes over `text`,
@@ -128,20 +140,30 @@ static void name_place(char *to, size_t size, PyObject *traceback) {
         Py_XDECREF(line);
 }
 
+/* Where a row is a batch, the sample of it that was being made (workers.py): "sample 23: ". */
+static void name_sample(char *to, size_t size, PyObject *value) {
+        long long sample = number_of(value, "_pinfeed_sample", -1);
+
+        *to = 0;
+        if (sample >= 0)
+                snprintf(to, size, "sample %lld: ", sample);
+}
+
 /* "ValueError: bad value (augment.py:31)" */
 static void describe(struct fault *fault, PyObject *type, PyObject *value, PyObject *traceback) {
-        char name[NAME_MOST], message[MESSAGE_MOST], place[2 * NAME_MOST];
+        char sample[SAMPLE_MOST], name[NAME_MOST], message[MESSAGE_MOST], place[2 * NAME_MOST];
         PyObject *text = PyObject_Str(value);
 
         take_line(name, sizeof(name), attribute(type, "__name__"));
         name_place(place, sizeof(place), traceback);
+        name_sample(sample, sizeof(sample), value);
         if (!text) {
                 PyErr_Clear();
-                fault_set(fault, 0, "%s, whose str() fails%s", name, place);
+                fault_set(fault, 0, "%s%s, whose str() fails%s", sample, name, place);
                 return;
         }
         take_line(message, sizeof(message), text);
-        fault_set(fault, 0, "%s%s%s%s", name, message[0] ? ": " : "", message, place);
+        fault_set(fault, 0, "%s%s%s%s%s", sample, name, message[0] ? ": " : "", message, place);
 }
 
 /* What the traceback module prints, as bytes; NULL without an exception. */
@@ -188,18 +210,15 @@ static void store_traceback(char *to, size_t size, PyObject *bytes) {
 
 static int errno_of(PyObject *value) {
         static const int passing[] = {EIO, ESTALE, ETIMEDOUT, EAGAIN, EINTR, ENOMEM, EMFILE, ENFILE};
-        PyObject *number;
-        long error = 0;
+        long long error;
 
         if (PyErr_GivenExceptionMatches(value, PyExc_MemoryError))
                 return -ENOMEM;
+        if (number_of(value, "_pinfeed_no_room", 0))
+                return -ENOSPC; /* of the slot (errors.py), and no fault of the sample's */
         if (!PyErr_GivenExceptionMatches(value, PyExc_OSError))
                 return -EBADMSG;
-        number = attribute(value, "errno");
-        if (number && PyLong_Check(number))
-                error = PyLong_AsLong(number);
-        PyErr_Clear();
-        Py_XDECREF(number);
+        error = number_of(value, "errno", 0);
         for (size_t i = 0; i < sizeof(passing) / sizeof(passing[0]); i++)
                 if (passing[i] == error)
                         return -passing[i];
