@@ -175,6 +175,9 @@ static const char *how_many(char text[PART_MAX], uint32_t needed, uint32_t alive
 static const char *remedy(const struct diagnosis_facts *facts) {
         bool computes = facts->computing >= COMPUTES_SHARE && facts->workers_alive >= facts->cpus;
 
+        if (facts->brought)
+                return computes ? "raise num_workers if there are CPUs for them, for they compute"
+                                : "raise num_workers";
         if (facts->workers_given)
                 return computes ? "raise `workers` if there are CPUs for them, for they compute"
                                 : "raise `workers`";

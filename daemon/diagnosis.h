@@ -59,6 +59,7 @@ struct diagnosis_facts {
         uint32_t workers; /* it may have */
         uint32_t workers_alive;
         bool workers_given; /* by `workers`, not by `cpus` */
+        bool brought;       /* by a job, which calls them num_workers */
         uint32_t cpus;
         double busy;      /* workers on average */
         double busy_cpus; /* those of all pipelines that go by `cpus` */

@@ -312,6 +312,7 @@ static struct diagnosis_facts facts_of(const struct daemon *daemon, const struct
                                         .workers = pipeline_workers(pipeline),
                                         .workers_alive = pool->n_workers,
                                         .workers_given = pipeline->workers > 0,
+                                        .brought = recipe_is_brought(&pipeline->config->recipe),
                                         .cpus = daemon->budget.places,
                                         .busy = observed->busy,
                                         .busy_cpus = busy_cpus(daemon, now),

@@ -386,6 +386,7 @@ static void on_started(void *context, struct pool_worker *worker) {
 static void on_broken(void *context, const struct pool_worker *worker, const struct message_broken *broken,
                       const struct message_chunk *lost) {
         struct pipeline *pipeline = context;
+        const struct verdict *verdict;
         struct fault fault;
         struct message_failed failed = {.error = broken->error,
                                         .sample_given = broken->sample_given,
@@ -403,9 +404,10 @@ static void on_broken(void *context, const struct pool_worker *worker, const str
                        strlen(broken->exception));
         pipeline_clean_traceback(failed.traceback, sizeof(failed.traceback), broken->traceback);
         ledger_add(&pipeline->ledger, broken->sample, broken->error, failed.file, broken->text);
-        fault_set(&fault, -EIO, "sample %" PRIu64 "%s%s%s, worker %u: %s", broken->sample,
+        verdict = pipeline->verdicts ? verdicts_find(pipeline->verdicts, broken->sample) : NULL;
+        fault_set(&fault, -EIO, "sample %" PRIu64 "%s%s%s, worker %u: %s%s%s", broken->sample,
                   *failed.file ? " (" : "", failed.file, *failed.file ? ")" : "", worker->number,
-                  broken->text);
+                  broken->text, verdict ? "; the last death: " : "", verdict ? verdict->text : "");
         snprintf(failed.text, sizeof(failed.text), "%s", fault.text);
         pipeline_lose(pipeline, lost, &failed);
 }

@@ -81,6 +81,12 @@ class TestErrors(FaultCase):
             self.assertIsInstance(caught.exception, pinfeed.SampleError)
             self.assertEqual(caught.exception.sample, 100)
 
+    def test_a_sample_that_ends_its_workers(self):
+        """Three times, and then it is told how."""
+        error = self.fails(lambda index: os._exit(3), pinfeed.SampleError)
+        self.assertRegex(str(error), r'sample 100.*is condemned.*; the last death: worker \d+ \(pid \d+\) ended with exit status 3')
+        self.assertEqual(error.sample, 100)
+
     def test_C4_exceptions_that_cannot_be_printed(self):
         def long(index):
             raise ValueError('x' * (1 << 20))

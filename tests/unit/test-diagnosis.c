@@ -58,6 +58,13 @@ static struct diagnosis_facts producer_bound(void) {
         return facts;
 }
 
+static struct diagnosis_facts brought(void) {
+        struct diagnosis_facts facts = producer_bound();
+
+        facts.brought = true;
+        return facts;
+}
+
 static struct diagnosis_facts cpu_bound(void) {
         struct diagnosis_facts facts = waiting(2);
 
@@ -399,6 +406,7 @@ static const struct {
         {producer_bound, DIAGNOSIS_WORKERS, 40, 0,
          "the workers: 4 of 4 are busy all the time, and job 1 (train.py, pid 77) waits for data 90 % of the "
          "time; raise `workers` (at least 40 are needed)"},
+        {brought, DIAGNOSIS_WORKERS, 40, 0, "90 % of the time; raise num_workers (at least 40 are needed)"},
         {cpu_bound, DIAGNOSIS_WORKERS, 6, 0,
          "the workers: 2 of 2 are busy all the time, and 3 jobs wait for data; raise `cpus` if there are "
          "more "
