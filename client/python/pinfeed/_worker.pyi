@@ -37,3 +37,6 @@ def sample_key() -> Optional[bytes]:
 
 def order(samples: int, seed: int, epoch: int, first: int, count: int) -> bytes:
     """The samples at rows first ... of an epoch, as int64."""
+
+def explain(exception: BaseException) -> Tuple[int, str, str, str]:
+    """(errno, text, type, traceback), as the daemon is told of it."""

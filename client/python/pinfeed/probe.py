@@ -20,15 +20,12 @@ import signal
 import struct
 import sys
 import time
-import traceback
 
 from . import forks, surroundings, workers
 from .errors import make
 
 CAPACITY = 5 / 4  # of the larger batch that was seen
 TRIES = 100  # rows that are looked at where bad ones are replaced
-TRACEBACK_MAX = 16384  # of BROKEN in PROTOCOL.md, likewise
-TEXT_MAX = 1000
 PLACE = struct.Struct('<qq')  # row and sample in work
 NOWHERE = -1, -1
 WAIT_S = 0.05  # how long Ctrl-C may have to wait
@@ -138,7 +135,7 @@ class _Asked:
         found = self._measure(numbers[0]) if units.whole else None
         firsts = [those[0] for those in numbers if those]
         values = [maker.sample(sample, self._work.seed, 0) for sample in firsts]
-        return self._learn(values, firsts) if found is None else found, [_digest(value) for value in values]
+        return self._learn(values, firsts) if found is None else found, [digest(value) for value in values]
 
     def _measure(self, numbers):
         """Bytes of that batch."""
@@ -160,14 +157,9 @@ class _Asked:
 
     def _describe(self, error):
         row, sample = PLACE.unpack_from(self._place)
-        kind, trace = type(error), error.__traceback__
-        while trace.tb_next and surroundings.is_ours(trace.tb_frame.f_code.co_filename):
-            trace = trace.tb_next
-        name = kind.__qualname__ if kind.__module__ == 'builtins' else f'{kind.__module__}.{kind.__qualname__}'
-        frames = traceback.extract_tb(trace)
-        where = f' ({os.path.basename(frames[-1].filename)}:{frames[-1].lineno})' if frames else ''
-        return Failure(row, sample, errno.EBADMSG, f'{name}: {_text(error)}{where}', f'{kind.__module__}.{kind.__qualname__}',
-                       _cut(''.join(traceback.format_exception(kind, error, trace))))
+        from . import _worker
+
+        return Failure(row, sample, *_worker.explain(error.with_traceback(surroundings.trimmed(error.__traceback__))))
 
 
 def _error(failure):
@@ -176,21 +168,6 @@ def _error(failure):
              'traceback': failure.traceback}
     where = f'sample {failure.sample}: ' if failure.exception and failure.sample >= 0 else ''
     return make(failure.errno, where + failure.text, known)
-
-
-def _text(error):
-    try:
-        text = str(error)
-    except Exception as problem:
-        text = f'(its text cannot be had: str() raises {type(problem).__name__})'
-    text = ''.join(letter if letter.isprintable() else '?' for letter in text[:TEXT_MAX])
-    return text.encode(errors='replace').decode()
-
-
-def _cut(text):
-    half = TRACEBACK_MAX // 2 - 16
-    text = text.encode(errors='replace').decode().replace('\0', '?')
-    return text if len(text) <= 2 * half else f'{text[:half]}\n  ...\n{text[-half:]}'
 
 
 def _signal(number):
@@ -202,7 +179,7 @@ def _signal(number):
 
 # ---- whether two samples are the same ----
 
-def _digest(value):
+def digest(value):
     sum = hashlib.sha256()
     _add(sum, value)
     return sum.digest()

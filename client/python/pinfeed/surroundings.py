@@ -38,6 +38,13 @@ def is_ours(path):
     return os.path.dirname(path) == os.path.dirname(__file__)
 
 
+def trimmed(trace):
+    """A traceback without the frames of ours that it begins with."""
+    while trace is not None and is_ours(trace.tb_frame.f_code.co_filename):
+        trace = trace.tb_next
+    return trace
+
+
 class Waiting:
     """Keeps the library's last word on what it waits for, and says it when that takes long."""
 

@@ -21,7 +21,7 @@ import socket
 import struct
 import sys
 
-from . import forks, surroundings, workers
+from . import forks, probe, surroundings, workers
 from .zygote import HEADER, RECORD_MAX
 
 PR_SET_PDEATHSIG = 1
@@ -129,7 +129,7 @@ class _Work:
             self._dataset, self._fetch = make(source)
             samples = count(self._dataset, source['samples'])
         except Exception as error:
-            raise error.with_traceback(_trimmed(error.__traceback__))
+            raise error.with_traceback(surroundings.trimmed(error.__traceback__))
         from .structure import Structure
 
         self._spec = Structure.from_json(layout).spec
@@ -205,7 +205,7 @@ def _look(source):
                         'each sample, in lists, tuples and dicts; pinfeed.DataLoader takes all else') from None
     if len(layout.encode()) > LAYOUT_MAX:
         raise ValueError(f'the layout of a sample takes {len(layout.encode())} bytes, and {LAYOUT_MAX} are possible: shorten keys')
-    deterministic = all(_bytes(one) == _bytes(other) for one, other in zip(values, again))
+    deterministic = [*map(probe.digest, values)] == [*map(probe.digest, again)]
     name = f'{type(dataset).__module__}.{type(dataset).__qualname__}'.encode()[:NAME_MAX].decode(errors='ignore')
     return DESCRIBED_FIELDS.pack(samples, deterministic) + _texts(name, found.fields, layout)
 
@@ -237,28 +237,12 @@ def _fetch(fetch, number):
         raise _Bad(number) from error
 
 
-def _bytes(value):
-    from . import blob
-
-    parts = blob.encode(value)
-    memory = bytearray(parts.length)
-    blob.write(parts, memoryview(memory))
-    return memory
-
-
 def _explain(error, sample_given, sample):
     """The fields of BROKEN."""
     from . import _worker
 
-    number, text, name, trace = _worker.explain(error.with_traceback(_trimmed(error.__traceback__)))
+    number, text, name, trace = _worker.explain(error.with_traceback(surroundings.trimmed(error.__traceback__)))
     return BROKEN_FIELDS.pack(number, sample_given, sample, 0, 0) + _texts('', text, name, trace)
-
-
-def _trimmed(trace):
-    """Without the frames of ours that it begins with."""
-    while trace is not None and surroundings.is_ours(trace.tb_frame.f_code.co_filename):
-        trace = trace.tb_next
-    return trace
 
 
 def _texts(*texts):
