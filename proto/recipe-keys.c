@@ -19,7 +19,10 @@
 #define PATH_BYTES     4095 /* PATH_MAX without its terminator */
 #define FIELDS_BYTES   4096 /* 16 fields of the longest name and six dimensions fit */
 #define IDENTITY_BYTES 256
-#define ARGS_BYTES     4096 /* with all else of a recipe they fit its 16 KiB */
+#define ARGS_BYTES     4096         /* with all else of a recipe they fit its 16 KiB */
+#define PIXELS_MAX     4294836225.0 /* EDGE_MAX squared */
+#define PIXELS         "178956970"  /* Pillow's decompression bomb error */
+#define SCANS          "100"        /* what the manual of djpeg calls reasonable */
 #define RATIO_LEAST    0.01
 #define RATIO_MOST     100
 #define SCALE_MOST     10    /* over 1 is useless but valid in torchvision: such draws are rejected */
@@ -34,6 +37,9 @@
 static const char *const interpolation_names[] = {"bilinear", "bicubic",
                                                   NULL}; /* enum recipe_interpolation */
 static const char *const layout_names[] = {"chw", "hwc", "channels_last", NULL}; /* enum recipe_layout */
+
+static const char *const damaged_names[] = {"refuse", "accept", NULL}; /* enum recipe_damaged */
+static const char *const orient_names[] = {"ignore", "exif", NULL};    /* enum recipe_orient */
 
 static const char *const dtype_names[] = {"uint8", "float16", "bfloat16", "float32", NULL};
 static const enum schema_dtype dtypes[] = {SCHEMA_UINT8, SCHEMA_FLOAT16, SCHEMA_BFLOAT16, SCHEMA_FLOAT32};
@@ -74,6 +80,17 @@ static const struct key synthetic_keys[] = {
 static const struct key imagefolder_keys[] = {
         {"path", KEY_TEXT, SOURCE(path), RANGE(1, PATH_BYTES),
          .help = "directory with one directory of images for each class"},
+        {"damaged", KEY_NAME, SOURCE(damaged), .fallback = "\"refuse\"", .names = damaged_names,
+         .help = "files that are cut off or broken: refuse, or accept what can be decoded (the rest is gray "
+                 "or black)"},
+        {"orient", KEY_NAME, SOURCE(orient), .fallback = "\"ignore\"", .names = orient_names,
+         .help = "exif: turn images as their EXIF orientation says"},
+        {"max_pixels", KEY_U64, SOURCE(max_pixels), RANGE(1, PIXELS_MAX), .fallback = PIXELS,
+         .help = "width times height above which an image is refused, before memory is taken"},
+        {"max_scans", KEY_U64, SOURCE(max_scans), RANGE(1, UINT32_MAX), .fallback = SCANS,
+         .help = "scans above which a JPEG is refused"},
+        {"max_file_bytes", KEY_BYTES, SOURCE(max_file_bytes), RANGE(1, 1 << 30), .fallback = "\"1G\"",
+         .help = "size above which a file is refused, unread; K, M, G for powers of 1024"},
         {0},
 };
 

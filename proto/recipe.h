@@ -23,6 +23,18 @@ enum recipe_source_type {
         RECIPE_PYTHON,
 };
 
+/* What becomes of a file that an image library finds damaged. */
+enum recipe_damaged {
+        RECIPE_DAMAGED_REFUSE, /* as Pillow does */
+        RECIPE_DAMAGED_ACCEPT, /* as Pillow does with ImageFile.LOAD_TRUNCATED_IMAGES */
+};
+
+/* Whether an image is turned upright. */
+enum recipe_orient {
+        RECIPE_ORIENT_IGNORE, /* as Image.open */
+        RECIPE_ORIENT_EXIF,   /* as ImageOps.exif_transpose */
+};
+
 /* What a synthetic source makes. RNG, SLOW and DIE exist in test builds only (recipe-modes-test.c). */
 enum recipe_synthetic_mode {
         RECIPE_FEATURES, /* `features` float32 and a label of 10 classes; a nanosleep of delay_us */
@@ -36,6 +48,11 @@ struct recipe_source {
         int type; /* enum recipe_source_type */
         /* imagefolder */
         char *path;
+        int damaged;             /* enum recipe_damaged */
+        int orient;              /* enum recipe_orient */
+        uint64_t max_pixels;     /* of an image */
+        uint64_t max_scans;      /* of a JPEG */
+        uint64_t max_file_bytes; /* of a file */
         /* synthetic */
         int mode; /* enum recipe_synthetic_mode */
         uint64_t samples;

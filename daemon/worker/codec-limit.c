@@ -11,12 +11,12 @@
 #include <errno.h>
 #include <inttypes.h>
 
-int codec_check_pixels(uint32_t width, uint32_t height, struct fault *fault) {
+int codec_check_pixels(uint32_t width, uint32_t height, uint64_t most, struct fault *fault) {
         uint64_t pixels = (uint64_t)width * height;
 
-        if (pixels <= CODEC_PIXELS_MAX)
+        if (pixels <= most)
                 return 0;
         return fault_set(fault, -EFBIG,
                          "too many pixels: %" PRIu32 " x %" PRIu32 " = %" PRIu64 ", the limit is %" PRIu64,
-                         width, height, pixels, CODEC_PIXELS_MAX);
+                         width, height, pixels, most);
 }

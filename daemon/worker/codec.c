@@ -9,8 +9,11 @@
  * say "format GIF" instead of "bad file". A new codec is one file under codecs/ and one line in codecs[].
  *
  * Opening reads the header only. What the transforms leave of the picture is decoded when they ask for it, so
- * that a codec need not compute pixels that a crop throws away; that the file is whole is checked all the
- * same.
+ * that a codec need not compute pixels that a crop throws away.
+ *
+ * Where the pictures are to be turned upright, the pending image has the size of the upright one, and the
+ * transforms know of no other. Its window is looked up in the stored picture, that part is decoded, and its
+ * pixels are moved to their places (orient.c).
  *
  * A decoder carries memory from sample to sample, never state: what a file decodes to does not depend on the
  * files before it.
@@ -20,20 +23,11 @@
 
 #include "base/fault.h"
 #include "daemon/worker/image.h"
+#include "daemon/worker/orient.h"
 
 #include <errno.h>
 #include <stdlib.h>
 #include <string.h>
-
-struct decoder {
-        uint8_t *scratch;
-        size_t capacity;
-
-        /* the file that was opened last */
-        const struct codec *codec;
-        const uint8_t *bytes;
-        size_t length;
-};
 
 struct magic {
         const char *format;
@@ -73,14 +67,43 @@ static const struct magic magics[] = {
 
 #define LENGTH_OF(array) (sizeof(array) / sizeof((array)[0]))
 
-int decoder_new(struct decoder **decoder) {
-        *decoder = calloc(1, sizeof(**decoder));
-        return *decoder ? 0 : -ENOMEM;
+enum {
+        CODECS = LENGTH_OF(codecs),
+};
+
+struct decoder {
+        struct codec_options options;
+        uint8_t *scratch;
+        size_t capacity;
+        struct codec_file files[CODECS]; /* by codec: what each keeps, and the file it had last */
+        struct image stored;             /* as decoded, where it has to be turned */
+
+        /* the file that was opened last */
+        const struct codec *codec;
+        struct codec_file *file;
+        struct codec_picture picture;
+};
+
+const struct codec_options codec_options_default = {.pixels_max = CODEC_PIXELS_MAX,
+                                                    .scans_max = CODEC_SCANS_MAX};
+
+int decoder_new(struct decoder **decoderp, const struct codec_options *options) {
+        struct decoder *decoder = calloc(1, sizeof(*decoder));
+
+        if (!decoder)
+                return -ENOMEM;
+        decoder->options = *options;
+        *decoderp = decoder;
+        return 0;
 }
 
 struct decoder *decoder_free(struct decoder *decoder) {
-        if (decoder)
-                free(decoder->scratch);
+        if (!decoder)
+                return NULL;
+        for (size_t i = 0; i < CODECS; i++)
+                codecs[i]->free_state(decoder->files[i].state);
+        image_deinit(&decoder->stored);
+        free(decoder->scratch);
         free(decoder);
         return NULL;
 }
@@ -109,11 +132,12 @@ static const char *foreign_format(const uint8_t *bytes, size_t length) {
         return NULL;
 }
 
-static const struct codec *find_codec(const uint8_t *bytes, size_t length) {
-        for (size_t i = 0; i < LENGTH_OF(codecs); i++)
+/* Its place in codecs[], or CODECS. */
+static size_t find_codec(const uint8_t *bytes, size_t length) {
+        for (size_t i = 0; i < CODECS; i++)
                 if (codecs[i]->probe(bytes, length))
-                        return codecs[i];
-        return NULL;
+                        return i;
+        return CODECS;
 }
 
 static int no_codec(const uint8_t *bytes, size_t length, const char **format, struct fault *fault) {
@@ -127,25 +151,48 @@ static int no_codec(const uint8_t *bytes, size_t length, const char **format, st
 
 static int load(struct image *image, struct fault *fault) {
         struct decoder *decoder = image->loader;
-        const struct codec_window window = {image->left, image->top, image->width, image->height};
+        struct codec_window window = {image->left, image->top, image->width, image->height};
+        const struct codec_picture *picture = &decoder->picture;
+        int r;
 
-        return decoder->codec->decode(decoder, decoder->bytes, decoder->length, &window, image, fault);
+        if (picture->orientation == ORIENT_UPRIGHT)
+                return decoder->codec->decode(decoder->file, &window, image, fault);
+        orient_window(picture->orientation, picture->width, picture->height, &window);
+        r = decoder->codec->decode(decoder->file, &window, &decoder->stored, fault);
+        if (r < 0)
+                return r;
+        r = orient_image(picture->orientation, &decoder->stored, image);
+        if (r < 0)
+                return fault_set(fault, r, "no memory to turn %u x %u pixels", window.width, window.height);
+        return 0;
 }
 
 int decoder_open(struct decoder *decoder, const uint8_t *bytes, size_t length, struct image *image,
                  const char **format, struct fault *fault) {
+        size_t place = find_codec(bytes, length);
+        struct codec_picture *picture = &decoder->picture;
         uint32_t width, height;
         int r;
 
-        decoder->codec = find_codec(bytes, length);
-        if (!decoder->codec)
+        if (place == CODECS)
                 return no_codec(bytes, length, format, fault);
-        decoder->bytes = bytes;
-        decoder->length = length;
+        decoder->codec = codecs[place];
+        decoder->file = &decoder->files[place];
+        decoder->file->decoder = decoder;
+        decoder->file->options = &decoder->options;
+        decoder->file->bytes = bytes;
+        decoder->file->length = length;
         *format = decoder->codec->format;
-        r = decoder->codec->measure(bytes, length, &width, &height, fault);
+        *picture = (struct codec_picture){.orientation = ORIENT_UPRIGHT};
+        r = decoder->codec->open(decoder->file, picture, fault);
         if (r < 0)
                 return r;
+        width = picture->width;
+        height = picture->height;
+        if (orient_swaps(picture->orientation)) {
+                width = picture->height;
+                height = picture->width;
+        }
         image_defer(image, width, height, load, decoder);
         return 0;
 }

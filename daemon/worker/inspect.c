@@ -169,7 +169,7 @@ int inspect_run(int socket, struct fault *fault) {
         _cleanup_(decoder_freep) struct decoder *decoder = NULL;
         int r;
 
-        r = decoder_new(&decoder);
+        r = decoder_new(&decoder, &codec_options_default);
         if (r < 0)
                 return fault_set(fault, r, "no memory for a decoder");
         do

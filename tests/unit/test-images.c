@@ -55,7 +55,7 @@ static struct fault fault;
 static const char *format;
 
 static void set_up(void) {
-        ck_assert_int_eq(decoder_new(&decoder), 0);
+        ck_assert_int_eq(decoder_new(&decoder, &codec_options_default), 0);
         fault.text[0] = 0;
         format = NULL;
 }
@@ -477,11 +477,12 @@ START_TEST(test_too_many_pixels_before_memory_is_taken) {
 END_TEST
 
 START_TEST(test_the_pixel_limit_is_exact) {
-        ck_assert_int_eq(codec_check_pixels(8946, 20004, &fault), 0);      /* 178955784 */
-        ck_assert_int_eq(codec_check_pixels(8947, 20004, &fault), -EFBIG); /* 178975788 */
-        ck_assert_int_eq(codec_check_pixels(1, (uint32_t)CODEC_PIXELS_MAX, &fault), 0);
-        ck_assert_int_eq(codec_check_pixels(1, (uint32_t)CODEC_PIXELS_MAX + 1, &fault), -EFBIG);
-        ck_assert_int_eq(codec_check_pixels(UINT32_MAX, UINT32_MAX, &fault), -EFBIG);
+        ck_assert_int_eq(codec_check_pixels(8946, 20004, CODEC_PIXELS_MAX, &fault), 0);      /* 178955784 */
+        ck_assert_int_eq(codec_check_pixels(8947, 20004, CODEC_PIXELS_MAX, &fault), -EFBIG); /* 178975788 */
+        ck_assert_int_eq(codec_check_pixels(1, (uint32_t)CODEC_PIXELS_MAX, CODEC_PIXELS_MAX, &fault), 0);
+        ck_assert_int_eq(codec_check_pixels(1, (uint32_t)CODEC_PIXELS_MAX + 1, CODEC_PIXELS_MAX, &fault),
+                         -EFBIG);
+        ck_assert_int_eq(codec_check_pixels(UINT32_MAX, UINT32_MAX, CODEC_PIXELS_MAX, &fault), -EFBIG);
 }
 END_TEST
 

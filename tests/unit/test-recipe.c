@@ -127,7 +127,9 @@ static void check_text(const char *from, const char *to) {
 
 START_TEST(test_recipe_text) {
         check_text(IMAGES(RRC ", " FLIP ", " NORMALIZE, "\"layout\": \"hwc\""),
-                   "{\"source\":{\"type\":\"imagefolder\",\"path\":\"/data\"},\"transforms\":["
+                   "{\"source\":{\"type\":\"imagefolder\",\"path\":\"/data\",\"damaged\":\"refuse\","
+                   "\"orient\":\"ignore\",\"max_pixels\":178956970,\"max_scans\":100,"
+                   "\"max_file_bytes\":1073741824},\"transforms\":["
                    "{\"random_resized_crop\":{\"size\":[192,160],\"scale\":[0.080000000000000002,1.0],"
                    "\"ratio\":[0.75,1.3333333333333333],\"interpolation\":\"bilinear\"}},"
                    "{\"random_horizontal_flip\":{\"p\":0.5}},"

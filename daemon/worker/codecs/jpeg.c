@@ -26,8 +26,17 @@
  * blocks from their neighbours, and the entropy decoding is nearly all of their cost anyway. A test compares
  * windows of all kinds with the whole picture.
  *
- * A fresh decompressor is made for each file. Reusing one would save microseconds, and let a file without
- * quantization or Huffman tables be decoded with those of the file before it.
+ * Damage that is to be accepted ends in what there is: bytes that end too early are followed by an end
+ * marker, after which libjpeg paints gray, and an error leaves the rows that it kept from coming black, as
+ * Pillow's LOAD_TRUNCATED_IMAGES does. A file without one row to show is refused all the same.
+ *
+ * A small file can ask for hours, scan after scan over the largest picture. Libjpeg reads all scans before
+ * the first row, so they are counted beforehand where there can be more than one.
+ *
+ * The decompressor lives from the header to the last row, and a fresh one is made for each file. Reusing one
+ * would save microseconds, and let a file without quantization or Huffman tables be decoded with those of the
+ * file before it. What it allocates comes from the heap that the worker keeps (session.c), without a system
+ * call.
  *
  * libjpeg reports errors by a function that must not return; it jumps out to `guarded`. Nothing between there
  * and libjpeg owns anything that libjpeg does not free itself.
@@ -37,11 +46,13 @@
 
 #include "base/fault.h"
 #include "daemon/worker/image.h"
+#include "daemon/worker/orient.h"
 
 #include <errno.h>
 #include <inttypes.h>
 #include <setjmp.h>
 #include <stdio.h>
+#include <stdlib.h>
 #include <string.h>
 
 #include <jpeglib.h>
@@ -50,6 +61,7 @@
 enum {
         ROWS_AT_ONCE = 16, /* libjpeg gives at most a row of blocks, mostly one or two rows, for each call */
         EDGE = 2,          /* pixels that share a chroma sample with the neighbour, at most */
+        EXIF_MARKER = JPEG_APP0 + 1,
 };
 
 struct jpeg_run {
@@ -57,15 +69,15 @@ struct jpeg_run {
         struct jpeg_error_mgr errors;
         struct jpeg_source_mgr source;
         jmp_buf escape;
-        int error; /* of the call that jumped out */
-        int dry;   /* more bytes were asked for than there are */
+        int error;  /* of the call that jumped out */
+        int dry;    /* more bytes were asked for than there are */
+        int pad;    /* then an end marker is made up */
+        int living; /* there is a decompressor */
         char message[JMSG_LENGTH_MAX];
 
-        struct decoder *decoder;
+        const struct codec_file *file;
         struct image *image;
         struct fault *fault;
-        const uint8_t *bytes;
-        size_t length;
         struct codec_window window; /* what is wanted */
         uint32_t left;              /* the first column that libjpeg gives */
 };
@@ -90,8 +102,15 @@ static void on_source(j_decompress_ptr jpeg) {
 }
 
 static boolean on_dry(j_decompress_ptr jpeg) {
-        run_of((j_common_ptr)jpeg)->dry = 1;
-        return FALSE;
+        static const JOCTET end[] = {0xff, JPEG_EOI};
+        struct jpeg_run *run = run_of((j_common_ptr)jpeg);
+
+        run->dry = 1;
+        if (!run->pad)
+                return FALSE;
+        jpeg->src->next_input_byte = end;
+        jpeg->src->bytes_in_buffer = sizeof(end);
+        return TRUE;
 }
 
 static void on_skip(j_decompress_ptr jpeg, long bytes) {
@@ -115,7 +134,47 @@ static int guarded(struct jpeg_run *run, int (*step)(struct jpeg_run *run)) {
 
 static int ran_dry(struct jpeg_run *run, const char *where) {
         return fault_set(run->fault, -EBADMSG, "the JPEG is damaged: truncated, its %zu bytes end in %s",
-                         run->length, where);
+                         run->file->length, where);
+}
+
+/* Scans from where libjpeg stands, behind the first one's marker. In a scan's data 0xff is followed by 0 or a
+ * restart marker; other markers have a length behind them, but for those below the frames': one of them
+ * (TEM) stands alone, and libjpeg steps over the others where it looks for a restart marker. */
+static uint32_t count_scans(const uint8_t *bytes, size_t length) {
+        enum {
+                SCAN = 0xda,
+                END = 0xd9,
+                RESTART = 0xd0,
+                FRAME = 0xc0,
+        };
+        const uint8_t *end = bytes + length;
+        uint32_t scans = 1;
+
+        while (end - bytes >= 4 && (bytes = memchr(bytes, 0xff, (size_t)(end - bytes) - 3))) {
+                uint8_t marker = bytes[1];
+                size_t skip = 1;
+
+                if (marker == END)
+                        break;
+                scans += marker == SCAN;
+                if (marker >= FRAME && marker != 0xff && (marker < RESTART || marker > END))
+                        skip = 2 + ((size_t)bytes[2] << 8 | bytes[3]);
+                bytes += skip < (size_t)(end - bytes) ? skip : (size_t)(end - bytes);
+        }
+        return scans;
+}
+
+static int check_scans(struct jpeg_run *run) {
+        uint32_t most = run->file->options->scans_max, scans;
+
+        if (!jpeg_has_multiple_scans(&run->jpeg))
+                return 0;
+        scans = count_scans(run->source.next_input_byte, run->source.bytes_in_buffer);
+        if (scans <= most)
+                return 0;
+        return fault_set(run->fault, -EFBIG,
+                         "too many scans: the JPEG has %" PRIu32 ", the limit is %" PRIu32 " (max_scans)",
+                         scans, most);
 }
 
 static int read_header(struct jpeg_run *run) {
@@ -123,9 +182,12 @@ static int read_header(struct jpeg_run *run) {
         int r;
 
         jpeg_create_decompress(jpeg);
+        run->living = 1;
+        if (run->file->options->orient)
+                jpeg_save_markers(jpeg, EXIF_MARKER, 0xffff);
         run->source = (struct jpeg_source_mgr){
-                .next_input_byte = run->bytes,
-                .bytes_in_buffer = run->length,
+                .next_input_byte = run->file->bytes,
+                .bytes_in_buffer = run->file->length,
                 .init_source = on_source,
                 .fill_input_buffer = on_dry,
                 .skip_input_data = on_skip,
@@ -142,7 +204,9 @@ static int read_header(struct jpeg_run *run) {
         if (jpeg->num_components != 1 && jpeg->num_components != 3 && jpeg->num_components != 4)
                 return fault_set(run->fault, -EBADMSG, "the JPEG has %d components, not 1, 3 or 4",
                                  jpeg->num_components);
-        return codec_check_pixels(jpeg->image_width, jpeg->image_height, run->fault);
+        r = codec_check_pixels(jpeg->image_width, jpeg->image_height, run->file->options->pixels_max,
+                               run->fault);
+        return r < 0 ? r : check_scans(run);
 }
 
 /* Leaves out columns on both sides of the window, as far as libjpeg can. */
@@ -164,6 +228,7 @@ static void choose_columns(struct jpeg_run *run) {
 static int start(struct jpeg_run *run) {
         struct jpeg_decompress_struct *jpeg = &run->jpeg;
 
+        run->pad = run->file->options->accept_damaged;
         jpeg->out_color_space = jpeg->num_components == 4 ? JCS_CMYK : JCS_RGB;
         /* Files of several scans are read to their end here. */
         if (!jpeg_start_decompress(jpeg))
@@ -180,6 +245,11 @@ static int rows_missing(struct jpeg_run *run) {
         return ran_dry(run, where);
 }
 
+/* The bytes have ended and no end marker was made up. */
+static int is_stuck(const struct jpeg_run *run) {
+        return run->dry && !run->pad;
+}
+
 /* Gets past rows that nobody wants; `row` has room for one. The last of them is really read, because libjpeg
  * jumps to the end without looking when all that is left is skipped. */
 static int pass_rows(struct jpeg_run *run, uint32_t until, uint8_t *row) {
@@ -188,9 +258,9 @@ static int pass_rows(struct jpeg_run *run, uint32_t until, uint8_t *row) {
         if (until > jpeg->output_scanline + 1)
                 jpeg_skip_scanlines(jpeg, until - 1 - jpeg->output_scanline);
         while (jpeg->output_scanline < until)
-                if (run->dry || jpeg_read_scanlines(jpeg, &row, 1) == 0)
+                if (is_stuck(run) || jpeg_read_scanlines(jpeg, &row, 1) == 0)
                         return rows_missing(run);
-        return run->dry ? rows_missing(run) : 0;
+        return is_stuck(run) ? rows_missing(run) : 0;
 }
 
 static int read_rgb(struct jpeg_run *run, uint32_t until) {
@@ -248,7 +318,7 @@ static int read_pixels(struct jpeg_run *run) {
         uint8_t *row;
         int r;
 
-        r = decoder_scratch(run->decoder, (size_t)jpeg->output_width * 4, &row);
+        r = decoder_scratch(run->file->decoder, (size_t)jpeg->output_width * 4, &row);
         if (r < 0)
                 return fault_set(run->fault, r, "no memory for a row of pixels");
         r = pass_rows(run, run->window.top, row);
@@ -258,14 +328,9 @@ static int read_pixels(struct jpeg_run *run) {
         if (r < 0)
                 return r;
         if (end < jpeg->output_height)
-                return run->dry ? rows_missing(run) : 0;
+                return is_stuck(run) ? rows_missing(run) : 0;
         /* Only its errors matter: false means that the end marker is missing. */
         jpeg_finish_decompress(jpeg);
-        return 0;
-}
-
-static int destroy(struct jpeg_run *run) {
-        jpeg_destroy_decompress(&run->jpeg);
         return 0;
 }
 
@@ -273,25 +338,50 @@ static int probe(const uint8_t *bytes, size_t length) {
         return length >= 3 && bytes[0] == 0xff && bytes[1] == 0xd8 && bytes[2] == 0xff;
 }
 
-static void run_init(struct jpeg_run *run, const uint8_t *bytes, size_t length, struct fault *fault) {
-        *run = (struct jpeg_run){.fault = fault, .bytes = bytes, .length = length};
+static int orientation_of(const struct jpeg_run *run) {
+        const struct jpeg_marker_struct *marker;
+
+        for (marker = run->jpeg.marker_list; marker; marker = marker->next)
+                if (marker->data_length >= 6 && memcmp(marker->data, "Exif\0", 6) == 0)
+                        return orient_of_exif(marker->data, marker->data_length);
+        return ORIENT_UPRIGHT;
+}
+
+static void run_deinit(struct jpeg_run *run) {
+        if (run->living)
+                jpeg_destroy_decompress(&run->jpeg);
+        run->living = 0;
+}
+
+static void run_init(struct jpeg_run *run, const struct codec_file *file, struct fault *fault) {
+        run_deinit(run);
+        *run = (struct jpeg_run){.fault = fault, .file = file};
         run->jpeg.err = jpeg_std_error(&run->errors);
         run->jpeg.client_data = run;
         run->errors.error_exit = on_error;
         run->errors.output_message = on_output;
 }
 
-static int measure(const uint8_t *bytes, size_t length, uint32_t *width, uint32_t *height,
-                   struct fault *fault) {
-        struct jpeg_run run;
+static int open_file(struct codec_file *file, struct codec_picture *picture, struct fault *fault) {
+        struct jpeg_run *run;
         int r;
 
-        run_init(&run, bytes, length, fault);
-        r = guarded(&run, read_header);
-        *width = run.jpeg.image_width;
-        *height = run.jpeg.image_height;
-        guarded(&run, destroy);
-        return r;
+        if (!file->state)
+                file->state = calloc(1, sizeof(struct jpeg_run));
+        if (!file->state)
+                return fault_set(fault, -ENOMEM, "no memory to decode the JPEG");
+        run = file->state;
+        run_init(run, file, fault);
+        r = guarded(run, read_header);
+        if (r < 0) {
+                run_deinit(run);
+                return r;
+        }
+        picture->width = run->jpeg.image_width;
+        picture->height = run->jpeg.image_height;
+        if (file->options->orient)
+                picture->orientation = orientation_of(run);
+        return 0;
 }
 
 static int make_room(struct jpeg_run *run) {
@@ -303,27 +393,47 @@ static int make_room(struct jpeg_run *run) {
         return 0;
 }
 
-static int decode(struct decoder *decoder, const uint8_t *bytes, size_t length,
-                  const struct codec_window *window, struct image *image, struct fault *fault) {
-        struct jpeg_run run;
+/* What came before the error, and black. */
+static int accept_error(struct jpeg_run *run, int error) {
+        uint32_t done = run->jpeg.output_scanline, first = run->window.top, shown;
+
+        if (error != -EBADMSG || !run->file->options->accept_damaged || done == 0)
+                return error;
+        shown = done > first ? done - first : 0;
+        if (shown < run->window.height)
+                memset(run->image->pixels + shown * run->image->stride, 0,
+                       (run->window.height - shown) * run->image->stride);
+        return 0;
+}
+
+static int decode(struct codec_file *file, const struct codec_window *window, struct image *image,
+                  struct fault *fault) {
+        struct jpeg_run *run = file->state;
         int r;
 
-        run_init(&run, bytes, length, fault);
-        run.decoder = decoder;
-        run.image = image;
-        run.window = *window;
-
-        r = guarded(&run, read_header);
+        run->fault = fault;
+        run->image = image;
+        run->window = *window;
+        r = guarded(run, start);
         if (r == 0)
-                r = guarded(&run, start);
+                r = make_room(run);
+        if (r == 0) {
+                r = guarded(run, read_pixels);
+                if (r < 0)
+                        r = accept_error(run, r);
+        }
         if (r == 0)
-                r = make_room(&run);
-        if (r == 0)
-                r = guarded(&run, read_pixels);
-        if (r == 0)
-                image_crop(image, window->left - run.left, 0, window->width, window->height);
-        guarded(&run, destroy);
+                image_crop(image, window->left - run->left, 0, window->width, window->height);
+        run_deinit(run);
         return r;
 }
 
-const struct codec codec_jpeg = {"JPEG", probe, measure, decode};
+static void free_state(void *state) {
+        struct jpeg_run *run = state;
+
+        if (run)
+                run_deinit(run);
+        free(run);
+}
+
+const struct codec codec_jpeg = {"JPEG", probe, open_file, decode, free_state};

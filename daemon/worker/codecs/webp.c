@@ -40,32 +40,22 @@ static int damaged(struct fault *fault, VP8StatusCode status, size_t length) {
                          status_text(status));
 }
 
-static int features(const uint8_t *bytes, size_t length, WebPBitstreamFeatures *features,
-                    struct fault *fault) {
-        VP8StatusCode status = WebPGetFeatures(bytes, length, features);
+static int open_file(struct codec_file *file, struct codec_picture *picture, struct fault *fault) {
+        WebPBitstreamFeatures features;
+        VP8StatusCode status = WebPGetFeatures(file->bytes, file->length, &features);
 
         if (status != VP8_STATUS_OK)
-                return damaged(fault, status, length);
-        if (features->has_animation)
+                return damaged(fault, status, file->length);
+        if (features.has_animation)
                 return fault_set(fault, -EOPNOTSUPP, "format WEBP with animation is not supported");
-        return codec_check_pixels((uint32_t)features->width, (uint32_t)features->height, fault);
-}
-
-static int measure(const uint8_t *bytes, size_t length, uint32_t *width, uint32_t *height,
-                   struct fault *fault) {
-        WebPBitstreamFeatures found;
-        int r = features(bytes, length, &found, fault);
-
-        if (r < 0)
-                return r;
-        *width = (uint32_t)found.width;
-        *height = (uint32_t)found.height;
-        return 0;
+        picture->width = (uint32_t)features.width;
+        picture->height = (uint32_t)features.height;
+        return codec_check_pixels(picture->width, picture->height, file->options->pixels_max, fault);
 }
 
 /* The whole picture, of which the window becomes the view: libwebp's own cropping saves little. */
-static int decode(struct decoder *decoder, const uint8_t *bytes, size_t length,
-                  const struct codec_window *window, struct image *image, struct fault *fault) {
+static int decode(struct codec_file *file, const struct codec_window *window, struct image *image,
+                  struct fault *fault) {
         WebPDecoderConfig config;
         VP8StatusCode status;
         int r;
@@ -73,9 +63,9 @@ static int decode(struct decoder *decoder, const uint8_t *bytes, size_t length,
         if (!WebPInitDecoderConfig(&config))
                 return fault_set(fault, -ENOSYS, /* no fault of the picture */
                                  "libwebp has another version than the one it was built with");
-        r = features(bytes, length, &config.input, fault);
-        if (r < 0)
-                return r;
+        status = WebPGetFeatures(file->bytes, file->length, &config.input);
+        if (status != VP8_STATUS_OK)
+                return damaged(fault, status, file->length);
         r = image_reset(image, (uint32_t)config.input.width, (uint32_t)config.input.height);
         if (r < 0)
                 return fault_set(fault, r, "no memory for %d x %d pixels", config.input.width,
@@ -86,12 +76,16 @@ static int decode(struct decoder *decoder, const uint8_t *bytes, size_t length,
         config.output.u.RGBA.rgba = image->pixels;
         config.output.u.RGBA.stride = (int)image->stride;
         config.output.u.RGBA.size = image->stride * image->height;
-        status = WebPDecode(bytes, length, &config);
+        status = WebPDecode(file->bytes, file->length, &config);
         WebPFreeDecBuffer(&config.output);
         if (status != VP8_STATUS_OK)
-                return damaged(fault, status, length);
+                return damaged(fault, status, file->length);
         image_crop(image, window->left, window->top, window->width, window->height);
         return 0;
 }
 
-const struct codec codec_webp = {"WEBP", probe, measure, decode};
+static void free_state(void *state) {
+        /* there is none */
+}
+
+const struct codec codec_webp = {"WEBP", probe, open_file, decode, free_state};

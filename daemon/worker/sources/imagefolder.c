@@ -24,13 +24,11 @@
 #include <string.h>
 #include <sys/stat.h>
 
-/* No image of CODEC_PIXELS_MAX pixels needs more; beyond it somebody mistook something for an image. */
-#define FILE_BYTES_MAX ((off_t)1 << 30)
-
 struct source {
         const struct index *index;
         struct decoder *decoder;
         int root;
+        off_t file_bytes_max;
         uint8_t *bytes;
         size_t capacity;
         char name[PATH_MAX]; /* of the file in work; openat takes no longer one */
@@ -64,7 +62,13 @@ static int imagefolder_open(struct source **sourcep, const struct recipe_source 
         source->root = imagefolder_open_root(recipe->path, fault);
         if (source->root < 0)
                 return source->root;
-        r = decoder_new(&source->decoder);
+        source->file_bytes_max = (off_t)recipe->max_file_bytes;
+        r = decoder_new(&source->decoder, &(struct codec_options){
+                                                  .accept_damaged = recipe->damaged == RECIPE_DAMAGED_ACCEPT,
+                                                  .orient = recipe->orient == RECIPE_ORIENT_EXIF,
+                                                  .pixels_max = recipe->max_pixels,
+                                                  .scans_max = (uint32_t)recipe->max_scans,
+                                          });
         if (r < 0)
                 return fault_set(fault, r, "no memory for the decoder");
         *sourcep = source;
@@ -124,9 +128,9 @@ static ssize_t read_file(struct source *source, struct fault *fault) {
                 return fault_set(fault, -EINVAL, "not a regular file");
         if (status.st_size == 0)
                 return fault_set(fault, -EBADMSG, "the file is empty");
-        if (status.st_size > FILE_BYTES_MAX)
-                return fault_set(fault, -EFBIG, "%lld bytes, at most %lld are read",
-                                 (long long)status.st_size, (long long)FILE_BYTES_MAX);
+        if (status.st_size > source->file_bytes_max)
+                return fault_set(fault, -EFBIG, "%lld bytes, the limit is %lld (max_file_bytes)",
+                                 (long long)status.st_size, (long long)source->file_bytes_max);
         if (make_room(source, (size_t)status.st_size) < 0)
                 return fault_set(fault, -ENOMEM, "no memory for its %lld bytes", (long long)status.st_size);
         n = fd_pread_full(fd, source->bytes, (size_t)status.st_size, 0);
