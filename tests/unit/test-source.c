@@ -8,12 +8,15 @@
 
 #include "base/cleanup.h"
 #include "base/fault.h"
+#include "daemon/worker/sources/index-build.h"
 #include "tests/support/folder.h"
 #include "tests/support/run.h"
 
 #include <dirent.h>
 #include <errno.h>
+#include <malloc.h>
 #include <strings.h>
+#include <time.h>
 
 /* ---- torchvision's rules once more ---- */
 
@@ -248,6 +251,75 @@ START_TEST(scan_names_what_is_wrong) {
 }
 END_TEST
 
+/* ---- case I10: a very large dataset ---- */
+
+#define SECONDS_PER_GB 2
+#define BESIDE_INDEX   (UINT64_C(64) << 20)
+
+enum {
+        LARGE = 1000000,
+        LARGE_LONG = 100000000, /* the case's own number, and 13 GB of memory while it is made */
+        LARGE_CLASSES = 1000,
+};
+
+static double slowdown(void) {
+        const char *text = getenv("PINFEED_TEST_SLOWDOWN");
+
+        return text ? atof(text) : 1;
+}
+
+static uint64_t resident_bytes(void) {
+        unsigned long long total, resident = 0;
+        FILE *file = fopen("/proc/self/statm", "re");
+
+        ck_assert_ptr_nonnull(file);
+        ck_assert_int_eq(fscanf(file, "%llu %llu", &total, &resident), 2);
+        fclose(file);
+        return resident * (uint64_t)sysconf(_SC_PAGESIZE);
+}
+
+static void make_large_index(uint64_t samples, int *index_fd) {
+        struct index_build build = {0};
+        char class[16], name[16];
+
+        for (unsigned i = 0; i < LARGE_CLASSES; i++) {
+                snprintf(class, sizeof(class), "n%08u", i);
+                ck_assert_int_eq(index_build_add_class(&build, class), 0);
+                for (uint64_t k = 0; k < samples / LARGE_CLASSES; k++) {
+                        snprintf(name, sizeof(name), "%06u.jpg", (unsigned)k);
+                        if (index_build_add_sample(&build, class, name, i, 100000) < 0)
+                                ck_abort_msg("no memory for the index");
+                }
+        }
+        ck_assert_int_eq(index_build_finish(&build, index_fd, NULL), 0);
+        index_build_deinit(&build);
+}
+
+/* What a worker does with it: the whole index is checked, and nothing is copied. Processor time, since others
+ * may be at work. */
+START_TEST(test_I10_a_very_large_dataset) {
+        uint64_t samples = getenv("PINFEED_TEST_LONG") ? LARGE_LONG : LARGE, before, grown;
+        _cleanup_(fd_closep) int index_fd = -1;
+        struct index index;
+        double seconds;
+        clock_t begin;
+
+        make_large_index(samples, &index_fd);
+        malloc_trim(0);
+        before = resident_bytes();
+        begin = clock();
+        ck_assert_int_eq(index_init_map(&index, index_fd, NULL), 0);
+        seconds = (double)(clock() - begin) / CLOCKS_PER_SEC;
+        grown = resident_bytes() - before;
+        ck_assert_uint_eq(index.header->samples, samples);
+        assert_name(&index, &index.entries[0], "n00000000/000000.jpg");
+        ck_assert_msg(seconds < SECONDS_PER_GB * (double)index.mapped / 1e9 * slowdown(),
+                      "%.3f s for %.3f GB", seconds, (double)index.mapped / 1e9);
+        ck_assert_uint_lt(grown, index.mapped + BESIDE_INDEX);
+        index_deinit(&index);
+}
+END_TEST
+
 static Suite *source_suite(void) {
         Suite *suite = suite_create("source");
         TCase *scan = tcase_create("scan");
@@ -256,6 +328,7 @@ static Suite *source_suite(void) {
         tcase_add_test(scan, scan_keeps_the_order_of_torchvision);
         tcase_add_test(scan, scan_gives_a_sealed_index_with_a_sum);
         tcase_add_test(scan, scan_names_what_is_wrong);
+        tcase_add_test(scan, test_I10_a_very_large_dataset);
         suite_add_tcase(suite, scan);
         return suite;
 }
