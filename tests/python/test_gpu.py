@@ -21,7 +21,7 @@ import warnings
 from unittest import mock
 
 import pinfeed
-from support import BUILD, SLOWDOWN, Case, needs_numpy, needs_torch, ramp, torch, wait_for
+from support import BUILD, SLOWDOWN, Case, Private, needs_numpy, needs_torch, ramp, torch, wait_for
 
 FAKE = os.path.join(BUILD, 'tests/support/libcudart-fake.so')
 HERE = os.path.dirname(os.path.abspath(__file__))
@@ -631,6 +631,48 @@ for index, data in loader:
         loader.load_state_dict(loader.state_dict())
         loader.close()
         self.check(epochs=3)
+
+    # ---- the script's own dataset ----
+
+    def data_loader(self, dataset, **arguments):
+        with warnings.catch_warnings():
+            warnings.simplefilter('ignore')  # the fake has threads, and says so
+            loader = pinfeed.DataLoader(dataset, batch_size=8, num_workers=2, device='cuda:1', seed=0, **arguments)
+        self.addCleanup(loader.close)
+        return loader
+
+    def test_data_loader(self):
+        """Samples of its own, in batches on its device, of all epochs and with another stream behind."""
+        private = Private()
+        self.addCleanup(private.stop)
+        with mock.patch.dict(os.environ, private.environment):
+            self.fake.runtime.set('delay_us=1000')
+            loader = self.data_loader(Rows(), shuffle=True)
+            for epoch in range(3):
+                for index, data in loader:
+                    self.assertEqual((index.device, data.device), (torch.device('cuda:1'),) * 2)
+                    self.assertEqual((index.dtype, data.dtype, tuple(data.shape)), (torch.int64, torch.uint8, (8, 3000)))
+                    self.look(0, index, data)  # the samples are the same in every epoch
+                    del index, data
+            loader.close()
+            self.check(epochs=3)
+
+    def test_data_loader_of_batches(self):
+        """Where the batch is the unit of work its bytes are not the tensors', so there is nothing to copy from."""
+        private = Private()
+        self.addCleanup(private.stop)
+        with mock.patch.dict(os.environ, private.environment), self.assertRaisesRegex(ValueError, "device='cuda:1'"):
+            self.data_loader(Rows(), collate_fn=list)
+
+
+class Rows:
+    """48 samples, in the form of a torch Dataset."""
+
+    def __len__(self):
+        return 48
+
+    def __getitem__(self, index):
+        return index, ramp([index], 0, 3000)[0]
 
 
 @needs_torch

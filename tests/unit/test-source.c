@@ -329,6 +329,8 @@ static Suite *source_suite(void) {
         tcase_add_test(scan, scan_gives_a_sealed_index_with_a_sum);
         tcase_add_test(scan, scan_names_what_is_wrong);
         tcase_add_test(scan, test_I10_a_very_large_dataset);
+        if (getenv("PINFEED_TEST_LONG"))
+                tcase_set_timeout(scan, 300);
         suite_add_tcase(suite, scan);
         return suite;
 }
