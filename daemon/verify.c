@@ -45,8 +45,8 @@ static json_t *make_progress(const struct verify *verify) {
         if (verify->state == VERIFY_WAITING)
                 return json_pack("{s:i, s:n, s:s, s:o}", "samples", 0, "total", "waiting",
                                  pipeline_state_name(pipeline->state), "files", number(pipeline->scan_files));
-        return json_pack("{s:o, s:o}", "samples", number(verify->done), "total",
-                         number(verify->index.samples));
+        return json_pack("{s:o, s:o, s:o}", "samples", number(verify->done), "total",
+                         number(verify->index.samples), "bad", number(findings_count(&verify->findings)));
 }
 
 static json_t *make_line(const struct finding *finding) {

@@ -9,6 +9,7 @@
 
 #include "base/clock.h"
 #include "base/number.h"
+#include "base/utf8.h"
 #include "client/pinfeed.h"
 
 #include <ctype.h>
@@ -17,10 +18,12 @@
 #include <stdarg.h>
 #include <stdio.h>
 #include <string.h>
+#include <sys/ioctl.h>
 #include <unistd.h>
 
 enum {
         LIVE_INTERVAL_MS = 100,
+        LIVE_BYTES = 512,
 };
 
 static const struct command commands[] = {
@@ -189,8 +192,24 @@ uint64_t ctl_number_of(const json_t *object, const char *name) {
 static bool live_shown;
 static uint64_t live_due_ns;
 
+/* Bytes of the text that stay on one line of the terminal: what wraps could not be taken back. */
+static size_t length_that_fits(const char *text) {
+        size_t length = strlen(text), at = 0;
+        struct winsize size = {};
+        unsigned left = LIVE_BYTES;
+
+        if (ioctl(STDERR_FILENO, TIOCGWINSZ, &size) == 0 && size.ws_col > 1)
+                left = size.ws_col - 1u;
+        for (size_t step; at < length && left > 0; at += step, left--) {
+                step = utf8_step(text + at, length - at);
+                step = step > 0 ? step : 1;
+        }
+        return at;
+}
+
 void ctl_live(const char *format, ...) {
         uint64_t now = clock_ns();
+        char text[LIVE_BYTES];
         va_list arguments;
 
         if (now < live_due_ns || !isatty(STDERR_FILENO))
@@ -199,9 +218,9 @@ void ctl_live(const char *format, ...) {
         live_shown = true;
         fputc('\r', stderr);
         va_start(arguments, format);
-        vfprintf(stderr, format, arguments);
+        vsnprintf(text, sizeof(text), format, arguments);
         va_end(arguments);
-        fputs("\033[K", stderr);
+        fprintf(stderr, "%.*s\033[K", (int)length_that_fits(text), text);
         fflush(stderr);
 }
 

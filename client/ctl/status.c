@@ -253,21 +253,13 @@ static uint64_t samples_of(const json_t *status, const char *pipeline) {
 
 /* With a bar where there is room for one. */
 static void add_progress(struct table *table, uint64_t row, uint64_t samples) {
-        bool utf8 = table_is_utf8(), wide = table_limit() >= STATUS_BAR_LIMIT;
-        char bar[STATUS_BAR * 4 + 1] = "";
-        unsigned done;
+        bool wide = table_limit() >= STATUS_BAR_LIMIT;
+        char bar[TABLE_BAR_MAX];
 
         if (row > samples)
                 row = samples; /* padding */
-        done = samples ? (unsigned)(row * STATUS_BAR / samples) : 0;
-        for (unsigned i = 0; wide && i < STATUS_BAR; i++) {
-                if (utf8)
-                        strcat(bar, i < done ? "█" : "░");
-                else
-                        strcat(bar, i < done ? "#" : ".");
-        }
-        table_add(table, "%s%s%3.0f %%", bar, wide ? " " : "",
-                  samples ? 100.0 * (double)row / (double)samples : 0.0);
+        table_add(table, "%s%s%3.0f %%", wide ? table_bar(bar, STATUS_BAR, row, samples) : "",
+                  wide ? " " : "", samples ? 100.0 * (double)row / (double)samples : 0.0);
 }
 
 static bool has_ranks(const json_t *jobs) {

@@ -328,6 +328,16 @@ void table_print_text(uint32_t indent, const char *format, ...) {
         free(text);
 }
 
+const char *table_bar(char text[TABLE_BAR_MAX], uint32_t characters, uint64_t done, uint64_t total) {
+        const char *full = table_is_utf8() ? "█" : "#", *empty = table_is_utf8() ? "░" : ".";
+        double filled = total > 0 ? (double)done / (double)total * characters : 0;
+
+        *text = 0;
+        for (uint32_t i = 0; i < characters && i < TABLE_BAR_LONGEST; i++)
+                strcat(text, i + 1 <= filled ? full : empty);
+        return text;
+}
+
 const char *table_seconds(char text[NUMBER_TEXT_MAX], double seconds) {
         unsigned long long whole = seconds > 0 ? (unsigned long long)seconds : 0;
 

@@ -13,6 +13,8 @@ enum {
         TABLE_COLUMNS_MAX = 16,
         TABLE_LIMIT_LEAST = 60,   /* a terminal with less is taken to have so much */
         TABLE_NO_LIMIT = 1000000, /* no terminal: whoever reads it wants whole lines */
+        TABLE_BAR_LONGEST = 40,   /* characters */
+        TABLE_BAR_MAX = TABLE_BAR_LONGEST * 3 + 1,
 };
 
 struct table {
@@ -41,6 +43,9 @@ uint32_t table_limit(void);
 /* Whether the terminal or file shows UTF-8, and bold text. */
 bool table_is_utf8(void);
 bool table_is_bold(void);
+
+/* A bar of so many characters, as much of it filled as `done` is of `total`. */
+const char *table_bar(char text[TABLE_BAR_MAX], uint32_t characters, uint64_t done, uint64_t total);
 
 /* "12 ms", "3.4 s", "5 min 10 s", "3 h 12 min" */
 const char *table_seconds(char text[NUMBER_TEXT_MAX], double seconds);

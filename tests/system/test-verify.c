@@ -7,6 +7,7 @@
  * it, and nobody after them. */
 
 #include "tests/support/run.h"
+#include "tests/support/terminal.h"
 #include "tests/system/follower.h"
 #include "tests/system/freezer.h"
 
@@ -586,6 +587,30 @@ START_TEST(test_outlives_its_workers) {
 }
 END_TEST
 
+static void verify_here(void *context) {
+        char path[HARNESS_PATH_MAX];
+
+        dup2(STDOUT_FILENO, STDERR_FILENO);
+        setenv("PINFEED_RUNTIME_DIR", harness_runtime_directory(context), 1);
+        setenv("LC_ALL", "C", 1);
+        execl(harness_program("pinfeedctl", path), "pinfeedctl", "verify", "p", NULL);
+        _exit(126);
+}
+
+/* On a terminal: somewhere on the way, and what is left once that can be told. */
+START_TEST(test_shows_how_far_it_is) {
+        struct harness *h = start(2000, 2, SLOW, "");
+        char *text = terminal_run(80, verify_here, h);
+
+        harness_expect_words(text, "#####");
+        harness_expect_words(text, " of 2,000, 0 bad");
+        harness_expect_words(text, " s left");
+        harness_expect_words(text, "2,000 samples, 0 bad\n");
+        free(text);
+        finish(h);
+}
+END_TEST
+
 /* A process that is not a worker of the pipeline: those are in status, which is what they are told by. */
 static pid_t find_verifier(struct harness *h) {
         json_t *status = harness_status(h), *worker;
@@ -679,6 +704,7 @@ int main(void) {
         tcase_add_test(tcase, test_one_at_a_time_and_status_answers);
         tcase_add_test(tcase, test_ends_with_its_client);
         tcase_add_test(tcase, test_ends_with_the_daemon);
+        tcase_add_test(tcase, test_shows_how_far_it_is);
         tcase_add_test(tcase, test_half_a_connection_is_enough);
         tcase_add_test(tcase, test_outlives_its_workers);
         tcase_add_test(tcase, test_does_not_wait_for_the_undead);

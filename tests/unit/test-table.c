@@ -176,6 +176,22 @@ START_TEST(test_no_terminal) {
 }
 END_TEST
 
+START_TEST(test_bar) {
+        char bar[TABLE_BAR_MAX];
+
+        ck_assert_str_eq(table_bar(bar, 4, 0, 10), "░░░░");
+        ck_assert_str_eq(table_bar(bar, 4, 5, 10), "██░░");
+        ck_assert_str_eq(table_bar(bar, 4, 9, 10), "███░"); /* not full before it is */
+        ck_assert_str_eq(table_bar(bar, 4, 10, 10), "████");
+        ck_assert_str_eq(table_bar(bar, 4, 20, 10), "████");
+        ck_assert_str_eq(table_bar(bar, 2, 0, 0), "░░");
+        ck_assert_str_eq(table_bar(bar, 2, UINT64_MAX - 1, UINT64_MAX), "██");
+        ck_assert_uint_eq(strlen(table_bar(bar, 1000, 1, 2)), TABLE_BAR_MAX - 1);
+        setlocale(LC_ALL, "C");
+        ck_assert_str_eq(table_bar(bar, 4, 5, 10), "##..");
+}
+END_TEST
+
 int main(void) {
         Suite *suite = suite_create("table");
         TCase *tests = tcase_create("table");
@@ -189,5 +205,6 @@ int main(void) {
         tcase_add_test(tests, test_text);
         tcase_add_test(tests, test_where_the_limit_comes_from);
         tcase_add_test(tests, test_no_terminal);
+        tcase_add_test(tests, test_bar);
         return run_suite(suite);
 }
