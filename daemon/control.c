@@ -14,6 +14,7 @@
 
 #include "base/fault.h"
 #include "base/list.h"
+#include "daemon/legend.h"
 #include "daemon/listener.h"
 #include "daemon/log.h"
 #include "daemon/status.h"
@@ -159,6 +160,23 @@ static void run_set(struct client *client, const json_t *arguments) {
         }
 }
 
+static void run_legend(struct client *client, const json_t *arguments) {
+        const char *name = json_string_value(json_object_get(arguments, "pipeline"));
+        const struct pipeline *pipeline = name ? daemon_find_pipeline(client->control->daemon, name) : NULL;
+        struct fault fault = {0};
+        json_t *legend;
+
+        if (!name) {
+                reply(client, make_error("%s", "legend wants a \"pipeline\" and \"labels\" beside its "
+                                               "\"command\""));
+        } else if (!pipeline) {
+                reply(client, make_error("no pipeline \"%.100s\"; status lists those there are", name));
+        } else {
+                legend = legend_make(pipeline, json_object_get(arguments, "labels"), &fault);
+                reply(client, legend ? legend : make_error("%s", fault.text));
+        }
+}
+
 /* ---- verify ---- */
 
 static bool can_tell(void *context) {
@@ -200,10 +218,8 @@ static const struct command {
         /* Answers, now or later. `arguments` is the line's object, or NULL if it was a bare word. */
         void (*run)(struct client *client, const json_t *arguments);
 } commands[] = {
-        {"status", run_status},
-        {"ping", run_ping},
-        {"set", run_set},
-        {"verify", run_verify},
+        {"status", run_status}, {"ping", run_ping},     {"set", run_set},
+        {"verify", run_verify}, {"legend", run_legend},
 };
 
 /* The word of a line: itself, or the member "command" of an object. NULL: neither. */
@@ -233,7 +249,8 @@ static void on_line(struct client *client, const char *line) {
                 command->run(client, object);
         else if (word)
                 reply(client,
-                      make_error("unknown command \"%.100s\"; there are status, ping, set and verify", word));
+                      make_error("unknown command \"%.100s\"; there are status, ping, set, verify and legend",
+                                 word));
         else
                 reply(client,
                       make_error("expected a word, or an object with a \"command\", got: %.100s", line));

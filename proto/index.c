@@ -46,26 +46,30 @@ static int read_exactly(int fd, void *to, size_t size, uint64_t offset) {
         return n < 0 ? (int)n : (size_t)n == size ? 0 : -EINVAL;
 }
 
-int index_read_name(int fd, uint64_t sample, char *name, size_t size) {
-        struct index_header header;
-        struct index_entry entry;
+/* The header of a file that may be anything. */
+static int read_header(int fd, struct index_header *header) {
         struct stat status;
+        int r;
+
+        if (fstat(fd, &status) < 0)
+                return -errno;
+        r = read_exactly(fd, header, sizeof(*header), 0);
+        if (r < 0)
+                return r;
+        return is_header(header, (uint64_t)status.st_size) ? 0 : -EINVAL;
+}
+
+/* The name of the entry at `offset`. */
+static int read_entry_name(int fd, const struct index_header *header, uint64_t offset, char *name,
+                           size_t size) {
+        struct index_entry entry;
         size_t length;
         int r;
 
-        if (size == 0)
-                return -EINVAL;
-        if (fstat(fd, &status) < 0)
-                return -errno;
-        r = read_exactly(fd, &header, sizeof(header), 0);
+        r = read_exactly(fd, &entry, sizeof(entry), offset);
         if (r < 0)
                 return r;
-        if (!is_header(&header, (uint64_t)status.st_size) || sample >= header.samples)
-                return -EINVAL;
-        r = read_exactly(fd, &entry, sizeof(entry), header.entries_offset + sample * sizeof(entry));
-        if (r < 0)
-                return r;
-        if (!is_name_inside(&header, &entry))
+        if (!is_name_inside(header, &entry))
                 return -EINVAL;
         length = entry.name_length < size ? entry.name_length : size - 1;
         r = read_exactly(fd, name, length, entry.name_offset);
@@ -73,6 +77,30 @@ int index_read_name(int fd, uint64_t sample, char *name, size_t size) {
                 return r;
         name[length] = 0;
         return 0;
+}
+
+int index_read_name(int fd, uint64_t sample, char *name, size_t size) {
+        struct index_header header;
+        int r = size > 0 ? read_header(fd, &header) : -EINVAL;
+
+        if (r < 0)
+                return r;
+        if (sample >= header.samples)
+                return -EINVAL;
+        return read_entry_name(fd, &header, header.entries_offset + sample * sizeof(struct index_entry), name,
+                               size);
+}
+
+int index_read_class(int fd, uint64_t class, char *name, size_t size) {
+        struct index_header header;
+        int r = size > 0 ? read_header(fd, &header) : -EINVAL;
+
+        if (r < 0)
+                return r;
+        if (class >= header.classes)
+                return -EINVAL;
+        return read_entry_name(fd, &header, header.classes_offset + class * sizeof(struct index_entry), name,
+                               size);
 }
 
 static int check_entries(const struct index *index, struct fault *fault) {

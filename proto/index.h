@@ -39,6 +39,9 @@ _Static_assert(sizeof(struct index_entry) == 24, "part of the file");
  * terminated. 0 or a negative errno. */
 int index_read_name(int fd, uint64_t sample, char *name, size_t size);
 
+/* The same of a class. */
+int index_read_class(int fd, uint64_t class, char *name, size_t size);
+
 /* A mapped, checked index (every offset lies inside the file). */
 struct index {
         const struct index_header *header;

@@ -36,6 +36,7 @@ int command_status(const struct ctl *ctl, int argc, char **argv);
 int command_bench(const struct ctl *ctl, int argc, char **argv);
 int command_set(const struct ctl *ctl, int argc, char **argv);
 int command_digest(const struct ctl *ctl, int argc, char **argv);
+int command_peek(const struct ctl *ctl, int argc, char **argv);
 int command_verify(const struct ctl *ctl, int argc, char **argv);
 int command_run(const struct ctl *ctl, int argc, char **argv);
 int command_inspect(const struct ctl *ctl, int argc, char **argv);

@@ -69,6 +69,15 @@ static const struct command commands[] = {
          "  --batch-size B     instead of the pipeline's\n"
          "  --last-batch T     short, drop or pad (default: short)\n",
          command_digest},
+        {"peek", "PIPELINE --out FILE.png [options]", "draw one batch, as a job gets it",
+         "A contact sheet: up to 64 images of the batch after all transforms, brought back to what\n"
+         "they looked like before they were normalized, with classes and sample numbers below.\n"
+         "Rows that were replaced, and rows of padding, are framed.\n\n"
+         "  --out FILE.png     where it goes; -: to standard output\n"
+         "  --epoch E          (default: 0)\n"
+         "  --row R            where the batch begins (default: 0)\n"
+         "  --seed S           instead of the pipeline's\n",
+         command_peek},
         {"verify", "PIPELINE [--json]", "decode every sample and list the bad ones",
          "In workers of its own, whole files and not only what the transforms leave of them; jobs\n"
          "go on meanwhile. Condemned samples are tried, too: those that are good are cleared.\n"

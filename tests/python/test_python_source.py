@@ -37,7 +37,8 @@ class Table(torch.utils.data.Dataset):
             raise IndexError(number)
         return {'x': torch.full((2, 3), number * self.scale), 'all': (number, float(number), number % 2 == 0),
                 'y': numpy.arange(3, dtype='int16') + number, 'random': [random.random(), torch.rand(2)],
-                'pair': Pair(torch.tensor([number], dtype=torch.int8), numpy.float32(number)), 'told': self.told()}
+                'pair': Pair(torch.tensor([number], dtype=torch.int8), numpy.float32(number)), 'told': self.told(),
+                'grey': torch.full((1, 4, 6), number - 9.5)}
 
     def told(self):
         information = torch.utils.data.get_worker_info()
@@ -180,6 +181,17 @@ class Served(Case):
                 numbers += info.ids.tolist()
             self.assertEqual(sorted(numbers), list(range(20)))
         self.assertEqual([field['name'] for field in self.pipeline('table')['fields']][:4], ['x', 'all.0', 'all.1', 'all.2'])
+
+    def test_peek_draws_what_looks_like_an_image(self):
+        sheet = os.path.join(self.daemon.directory, 'sheet.png')
+        peek = [os.path.join(BIN, 'pinfeedctl'), '-d', self.daemon.runtime, 'peek']
+        done = subprocess.run(peek + ['table', '--row', '1', '--out', sheet], stdout=subprocess.PIPE, text=True)
+        self.assertEqual((done.returncode, done.stdout), (0, f'wrote {sheet}: 4 of 4 rows of epoch 0\n'))
+        with open(sheet, 'rb') as file:
+            self.assertEqual(file.read(8), b'\x89PNG\r\n\x1a\n')
+        done = subprocess.run(peek + ['named', '--out', sheet], stderr=subprocess.PIPE, text=True)
+        self.assertEqual(done.returncode, 1)
+        self.assertIn('its fields are value float32[], number int64[]', done.stderr)
 
     def test_fields_by_name_are_those_of_the_wire(self):
         batch = next(iter(self.loader('table', fields=['all.2', 'y'])))

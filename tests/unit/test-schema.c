@@ -257,6 +257,12 @@ START_TEST(index_is_read) {
         ck_assert_int_eq(index_read_name(fd, 3, name, sizeof(name)), -EINVAL);
         ck_assert_int_eq(index_read_name(fd, UINT64_MAX, name, sizeof(name)), -EINVAL);
         ck_assert_int_eq(index_read_name(-1, 0, name, sizeof(name)), -EBADF);
+        ck_assert_int_eq(index_read_class(fd, 0, name, sizeof(name)), 0);
+        ck_assert_str_eq(name, "cat");
+        ck_assert_int_eq(index_read_class(fd, 1, name, 3), 0);
+        ck_assert_str_eq(name, "do");
+        ck_assert_int_eq(index_read_class(fd, INDEX_CLASSES, name, sizeof(name)), -EINVAL);
+        ck_assert_int_eq(index_read_class(fd, UINT64_MAX, name, sizeof(name)), -EINVAL);
 
         ck_assert_int_eq(index_init_map(&index, fd, &fault), 0);
         ck_assert_uint_eq(index.header->samples, 3);
@@ -283,6 +289,8 @@ static bool try_index(const uint8_t *bytes, size_t length) {
 
         for (uint64_t i = 0; i < INDEX_SAMPLES; i++)
                 index_read_name(fd, i, name, sizeof(name));
+        for (uint64_t i = 0; i < INDEX_CLASSES; i++)
+                index_read_class(fd, i, name, sizeof(name));
         r = index_init_map(&index, fd, NULL);
         if (r < 0) {
                 ck_assert_int_eq(r, -EINVAL);
