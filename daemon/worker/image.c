@@ -22,6 +22,8 @@
 
 #include "daemon/worker/image.h"
 
+#include "daemon/worker/kernels/kernels.h"
+
 #include <errno.h>
 #include <stdlib.h>
 #include <string.h>
@@ -107,24 +109,11 @@ void image_crop(struct image *image, uint32_t left, uint32_t top, uint32_t width
         image->height = height;
 }
 
-static void row_reverse(uint8_t *row, uint32_t width) {
-        uint8_t *left = row, *right = row + (size_t)(width - 1) * BYTES, pixel[BYTES];
-
-        for (; left < right; left += BYTES, right -= BYTES) {
-                memcpy(pixel, left, BYTES);
-                memcpy(left, right, BYTES);
-                memcpy(right, pixel, BYTES);
-        }
-}
-
 void image_settle(struct image *image) {
         if (!image->mirrored)
                 return;
         image->mirrored = 0;
-        if (image->width == 0)
-                return;
-        for (uint32_t y = 0; y < image->height; y++)
-                row_reverse(image->pixels + (size_t)y * image->stride, image->width);
+        mirror_rows(image->pixels, image->stride, image->width, image->height);
 }
 
 void image_swap(struct image *a, struct image *b) {

@@ -2,10 +2,10 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 
 /*
- * The pixel kernels against three judges: digests that Pillow 9.4 gave for a pattern that both sides can
- * draw, a naive resize by the filter's definition in long double (which may be off by rounding, and needs no
- * other program), and, for every set of kernels that this CPU runs, the plain C one on random input.
- * Conversion is checked for every value there is.
+ * The pixel kernels against two judges: digests that Pillow 9.4 gave for a pattern that both sides can draw,
+ * and a naive resize by the filter's definition in long double (which may be off by rounding, and needs no
+ * other program). Conversion is checked for every value there is. That every set of kernels gives the same is
+ * test-kernel-sets.c's matter.
  */
 
 #include "daemon/worker/kernels/kernels.h"
@@ -17,8 +17,6 @@
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
-#include <sys/mman.h>
-#include <unistd.h>
 
 enum {
         PATTERN_WIDTH = 301,
@@ -116,6 +114,70 @@ static const struct {
          "12acf20deeb40ef291019ca7ebebccff4e783419df49ced8cec1f539bd6fddcc"},
         {RESIZE_BICUBIC, 0, 0, 301, 3, 33, 203,
          "374910bb802feeaf2ae78252ee55cbcf150d1b04c79c99b48162f3fb806f6f7e"},
+        {RESIZE_NEAREST, 0, 0, 301, 203, 224, 224,
+         "c0ee8a92f04a931bf9ceb8d83fb9d119a502a2ae77cd2327d1455aeb089855d6"},
+        {RESIZE_NEAREST, 17, 5, 100, 150, 224, 224,
+         "e9be39801a5c779d35796e43fa44c0cc78400073d41124dc99e74209d63f585d"},
+        {RESIZE_NEAREST, 17, 5, 224, 150, 224, 100,
+         "d4af0706961686b79ec58e02719c0365fafe7d95acbc71430d47ef97cf7885e7"},
+        {RESIZE_NEAREST, 17, 5, 224, 150, 100, 150,
+         "25f809ba1b8573349cc39301a6fca6dd4cdf3f9396a0d37e5054cd97a196b1f0"},
+        {RESIZE_NEAREST, 1, 2, 300, 200, 7, 5,
+         "ba833163d4338673ec2b2e99fe9778f68624ede9bb4a1f767d1d6f584288fe44"},
+        {RESIZE_NEAREST, 10, 20, 3, 2, 64, 48,
+         "d5cb59276c271552089f0e53ead85e41a33407ba14308880f3c8242ca0b11c51"},
+        {RESIZE_NEAREST, 0, 0, 301, 203, 1, 1,
+         "3c00802eee8dc7d386928bdaaa3cc741d2300b4008a19c09993c50063301fc8c"},
+        {RESIZE_NEAREST, 0, 0, 301, 3, 33, 203,
+         "7bafd0afbea19300f93f076bf59f81a84a21b36b880197e76a98ab3b816dc994"},
+        {RESIZE_BOX, 0, 0, 301, 203, 224, 224,
+         "af3f7e476027b8e6f4c17df59b4fa3d9b406fe6b253750dc88321e25ba77ebe1"},
+        {RESIZE_BOX, 17, 5, 100, 150, 224, 224,
+         "e9be39801a5c779d35796e43fa44c0cc78400073d41124dc99e74209d63f585d"},
+        {RESIZE_BOX, 17, 5, 224, 150, 224, 100,
+         "4c019c5f19a402ca7fd6d6c2dc4467c43dd27ea1b997d29d631e12171494c0b2"},
+        {RESIZE_BOX, 17, 5, 224, 150, 100, 150,
+         "1893feafe64363ac63e775b099f63b700d2426cea0966508b5fe511c1a0100d1"},
+        {RESIZE_BOX, 1, 2, 300, 200, 7, 5,
+         "075aae0a17f8791a9a43e9b076074dc33b3bb8c009de95e4b2e1f5d18481aa9f"},
+        {RESIZE_BOX, 10, 20, 3, 2, 64, 48,
+         "d5cb59276c271552089f0e53ead85e41a33407ba14308880f3c8242ca0b11c51"},
+        {RESIZE_BOX, 0, 0, 301, 203, 1, 1,
+         "d8d83e152275cdecf91efea09d7aebf3060c10fe7042abaabf8b5df0c6d36173"},
+        {RESIZE_BOX, 0, 0, 301, 3, 33, 203,
+         "73325e2213699e56e6986059ece0fd12d700fdfbdb20775818ea57f2e6631cc2"},
+        {RESIZE_LANCZOS, 0, 0, 301, 203, 224, 224,
+         "17dcd8fda33d13522ba7691049b32ad6f91af2701311ca4cbcd0bf1bb25df6d8"},
+        {RESIZE_LANCZOS, 17, 5, 100, 150, 224, 224,
+         "a46f04d01594ed91f3d284c255c281231ac10b1b94138f051bdde11a5780b902"},
+        {RESIZE_LANCZOS, 17, 5, 224, 150, 224, 100,
+         "952dfe6947e3f31de7b75538e9433181a6a3dbdf2119f3fd49b8a4400eec713f"},
+        {RESIZE_LANCZOS, 17, 5, 224, 150, 100, 150,
+         "caac0b4a677c7778b9f7a50f0fd5c06e8a14554d883328a2b511175ea20e7540"},
+        {RESIZE_LANCZOS, 1, 2, 300, 200, 7, 5,
+         "3949387e1d3a058731b68701fa9ac1a0b778867b7ab91f020a2b0190ee9b05ea"},
+        {RESIZE_LANCZOS, 10, 20, 3, 2, 64, 48,
+         "0d8b859e414a604bd6a7f0436e499e2cf561e12a9d1c607a066dd095b91ae704"},
+        {RESIZE_LANCZOS, 0, 0, 301, 203, 1, 1,
+         "d8d83e152275cdecf91efea09d7aebf3060c10fe7042abaabf8b5df0c6d36173"},
+        {RESIZE_LANCZOS, 0, 0, 301, 3, 33, 203,
+         "405fdbf3b93625235b5924aabc067260616c5facb7cc302f55731ad12ad694b5"},
+        {RESIZE_HAMMING, 0, 0, 301, 203, 224, 224,
+         "95d64fd1fe78203ceb3b6af75e0c89818ff0cb19a63e6bea25d85aa4c2ff3f92"},
+        {RESIZE_HAMMING, 17, 5, 100, 150, 224, 224,
+         "78dbb3d36c8874de3df3e0b552483e3e8ec46cc32de099768ef7a330cac1169a"},
+        {RESIZE_HAMMING, 17, 5, 224, 150, 224, 100,
+         "19bc362ab188e9f263be3a3cb9937da50279dce5d20af038a1f01a60f616ce57"},
+        {RESIZE_HAMMING, 17, 5, 224, 150, 100, 150,
+         "9c053278049c778d9a4566252e14b9a09884229326322edaeb814a4dd7593b91"},
+        {RESIZE_HAMMING, 1, 2, 300, 200, 7, 5,
+         "3252d9b8e16bfc3b682fba53755c77d3074ac90ce38e2d53afbaacb71dc5c8f5"},
+        {RESIZE_HAMMING, 10, 20, 3, 2, 64, 48,
+         "acbc6777f16c8e7be4a870d0263c6605eff9f5f9cc475d7bcf0f5f8515f2fe25"},
+        {RESIZE_HAMMING, 0, 0, 301, 203, 1, 1,
+         "d8d83e152275cdecf91efea09d7aebf3060c10fe7042abaabf8b5df0c6d36173"},
+        {RESIZE_HAMMING, 0, 0, 301, 3, 33, 203,
+         "d5c8ca050a5c0ba34a8723b70af0a268d8e6c7ad69003c103451fd5abab3357c"},
 };
 
 START_TEST(test_resize_gives_pillows_bits) {
@@ -141,13 +203,31 @@ START_TEST(test_resize_gives_pillows_bits) {
 }
 END_TEST
 
+static long double sincl(long double x) {
+        return x == 0 ? 1 : sinl(M_PIl * x) / (M_PIl * x);
+}
+
+static const long double support[] = {
+        [RESIZE_BILINEAR] = 1, [RESIZE_BICUBIC] = 2, [RESIZE_BOX] = 0.5L,
+        [RESIZE_LANCZOS] = 3,  [RESIZE_HAMMING] = 1,
+};
+
+/* Within the support. */
 static long double filter_at(enum resize_filter filter, long double x) {
         x = fabsl(x);
-        if (filter == RESIZE_BILINEAR)
-                return x < 1 ? 1 - x : 0;
-        if (x < 1)
-                return 1.5L * x * x * x - 2.5L * x * x + 1;
-        return x < 2 ? -0.5L * x * x * x + 2.5L * x * x - 4 * x + 2 : 0;
+        switch (filter) {
+        case RESIZE_BILINEAR:
+                return 1 - x;
+        case RESIZE_BICUBIC:
+                return x < 1 ? 1.5L * x * x * x - 2.5L * x * x + 1
+                             : -0.5L * x * x * x + 2.5L * x * x - 4 * x + 2;
+        case RESIZE_LANCZOS:
+                return sincl(x) * sincl(x / 3);
+        case RESIZE_HAMMING:
+                return sincl(x) * (0.54L + 0.46L * cosl(M_PIl * x));
+        default:
+                return 1;
+        }
 }
 
 /* One axis of the definition: sum of value * filter(distance / stretch) / sum of the filter. */
@@ -155,12 +235,12 @@ static long double weighted(enum resize_filter filter, const uint8_t *from, size
                             uint32_t outputs, uint32_t i) {
         long double scale = (long double)inputs / outputs, stretch = scale < 1 ? 1 : scale, sum = 0,
                     total = 0;
-        long double center = (i + 0.5L) * scale, reach = (filter == RESIZE_BILINEAR ? 1 : 2) * stretch;
+        long double center = (i + 0.5L) * scale, reach = support[filter] * stretch;
 
         for (uint32_t x = 0; x < inputs; x++) {
                 long double distance = x + 0.5L - center, weight;
 
-                if (fabsl(distance) > reach)
+                if (fabsl(distance) > reach || (filter == RESIZE_BOX && distance == -reach))
                         continue;
                 weight = filter_at(filter, distance / stretch);
                 sum += weight * from[x * step];
@@ -211,26 +291,57 @@ START_TEST(test_resize_follows_the_definition) {
         for (size_t i = 0; i < sizeof(sizes) / sizeof(sizes[0]); i++) {
                 check_definition(RESIZE_BILINEAR, sizes[i][0], sizes[i][1], sizes[i][2], sizes[i][3]);
                 check_definition(RESIZE_BICUBIC, sizes[i][0], sizes[i][1], sizes[i][2], sizes[i][3]);
+                check_definition(RESIZE_BOX, sizes[i][0], sizes[i][1], sizes[i][2], sizes[i][3]);
+                check_definition(RESIZE_LANCZOS, sizes[i][0], sizes[i][1], sizes[i][2], sizes[i][3]);
+                check_definition(RESIZE_HAMMING, sizes[i][0], sizes[i][1], sizes[i][2], sizes[i][3]);
         }
+}
+END_TEST
+
+/* Which pixel is copied, and where halves fall: of 3 to 2 the first and the last, of 2 to 4 each twice. */
+START_TEST(test_nearest_copies_pixels) {
+        static const struct {
+                uint32_t inputs, outputs, places[6];
+        } cases[] = {
+                {3, 2, {0, 2}},    {2, 4, {0, 0, 1, 1}}, {5, 5, {0, 1, 2, 3, 4}}, {1, 6, {0, 0, 0, 0, 0, 0}},
+                {9, 3, {1, 4, 7}}, {8, 2, {2, 6}},       {100, 1, {50}},
+        };
+        struct resizer resizer = {0};
+        uint8_t got[6][6][3];
+
+        draw_pattern();
+        for (size_t i = 0; i < sizeof(cases) / sizeof(cases[0]); i++) {
+                uint32_t inputs = cases[i].inputs, outputs = cases[i].outputs;
+
+                ck_assert_int_eq(resizer_run(&resizer, RESIZE_NEAREST, got[0][0], sizeof(got[0]), outputs,
+                                             outputs, pattern[0][0], sizeof(pattern[0]), inputs, inputs),
+                                 0);
+                for (uint32_t y = 0; y < outputs; y++)
+                        for (uint32_t x = 0; x < outputs; x++)
+                                ck_assert_mem_eq(got[y][x], pattern[cases[i].places[y]][cases[i].places[x]],
+                                                 3);
+        }
+        resizer_deinit(&resizer);
 }
 END_TEST
 
 START_TEST(test_resize_keeps_extremes) {
         struct resizer resizer = {0};
-        uint8_t *from = malloc(100 * 100 * 3), *to = malloc(37 * 53 * 3);
+        uint8_t *from = malloc(100 * 100 * 3), *to = malloc(37 * 53 * 3), *want = malloc(37 * 53 * 3);
 
         for (int value = 0; value < 256; value += 51) {
                 memset(from, value, 100 * 100 * 3);
-                for (int filter = RESIZE_BILINEAR; filter <= RESIZE_BICUBIC; filter++) {
+                for (int filter = RESIZE_BILINEAR; filter <= RESIZE_HAMMING; filter++) {
                         ck_assert_int_eq(
                                 resizer_run(&resizer, filter, to, 37 * 3, 37, 53, from, 100 * 3, 100, 100),
                                 0);
-                        for (size_t i = 0; i < 37 * 53 * 3; i++)
-                                ck_assert_int_eq(to[i], value);
+                        memset(want, value, 37 * 53 * 3);
+                        ck_assert_mem_eq(to, want, 37 * 53 * 3);
                 }
         }
         free(from);
         free(to);
+        free(want);
         resizer_deinit(&resizer);
 }
 END_TEST
@@ -248,158 +359,6 @@ START_TEST(test_a_used_resizer_gives_the_same) {
         ck_assert_mem_eq(first, second, sizeof(first));
         resizer_deinit(&used);
         resizer_deinit(&used);
-}
-END_TEST
-
-/* ---- every set of kernels against the definition ---- */
-
-/* All of an output's weights together stay in what 255 times them, plus one half, fits 32 bits. */
-static int32_t random_weight(uint64_t *state, uint32_t taps) {
-        int32_t most = (1 << 23) / (int32_t)taps - 1, least = -most / 4;
-
-        switch (next_random(state) % 8) {
-        case 0:
-                return most;
-        case 1:
-                return least;
-        default:
-                return least + (int32_t)(next_random(state) % (uint32_t)(most - least));
-        }
-}
-
-static void random_axis(struct resize_axis *axis, uint32_t inputs, uint64_t *state) {
-        axis->inputs = inputs;
-        axis->outputs = 1 + next_random(state) % 70;
-        axis->taps = (1 + next_random(state) % 3) * RESIZE_GROUP;
-        axis->first = malloc(axis->outputs * sizeof(uint32_t));
-        axis->counts = malloc(axis->outputs * sizeof(uint32_t));
-        axis->weights = calloc((size_t)axis->outputs * axis->taps, sizeof(int32_t));
-        for (uint32_t i = 0; i < axis->outputs; i++) {
-                axis->counts[i] = 1 + next_random(state) % (axis->taps < inputs ? axis->taps : inputs);
-                axis->first[i] = next_random(state) % (inputs - axis->counts[i] + 1);
-                for (uint32_t x = 0; x < axis->counts[i]; x++)
-                        axis->weights[i * axis->taps + x] = random_weight(state, axis->taps);
-        }
-}
-
-static void free_axis(struct resize_axis *axis) {
-        free(axis->first);
-        free(axis->counts);
-        free(axis->weights);
-}
-
-/* Memory whose last byte is followed by a page that nobody may touch. */
-static uint8_t *new_fenced(size_t size, void **mapping, size_t *mapped) {
-        size_t page = (size_t)sysconf(_SC_PAGESIZE), body = (size + page - 1) / page * page;
-        uint8_t *start;
-
-        *mapped = body + page;
-        *mapping = start = mmap(NULL, *mapped, PROT_READ | PROT_WRITE, MAP_PRIVATE | MAP_ANONYMOUS, -1, 0);
-        ck_assert_ptr_ne(*mapping, MAP_FAILED);
-        ck_assert_int_eq(mprotect(start + body, page, PROT_NONE), 0);
-        return start + body - size;
-}
-
-/* The input ends with the last byte that may be read. */
-static void compare_resize(const struct kernels *kernels, uint64_t *state) {
-        uint32_t inputs = 1 + next_random(state) % 90, rows = 1 + next_random(state) % 9;
-        size_t bytes = (size_t)inputs * 3;
-        void *mapping;
-        size_t mapped;
-        uint8_t *from = new_fenced(bytes * rows, &mapping, &mapped);
-        struct resize_axis axis;
-        uint8_t *want, *got;
-        size_t stride, size;
-
-        for (size_t i = 0; i < bytes * rows; i++)
-                from[i] = (uint8_t)next_random(state);
-        random_axis(&axis, inputs, state);
-
-        stride = axis.outputs * 3 + next_random(state) % 3;
-        size = stride * (rows - 1) + axis.outputs * 3;
-        want = new_block(size);
-        got = new_block(size);
-        kernels_c.resize_horizontal(&axis, want + MARGIN, stride, from, bytes, rows);
-        kernels->resize_horizontal(&axis, got + MARGIN, stride, from, bytes, rows);
-        ck_assert_mem_eq(want, got, size + 2 * MARGIN);
-        free(want);
-        free(got);
-
-        want = new_block(bytes);
-        got = new_block(bytes);
-        if (rows > axis.taps)
-                rows = axis.taps;
-        kernels_c.resize_vertical(want + MARGIN, from, bytes, bytes, axis.weights, rows);
-        kernels->resize_vertical(got + MARGIN, from, bytes, bytes, axis.weights, rows);
-        ck_assert_mem_eq(want, got, bytes + 2 * MARGIN);
-        free(want);
-        free(got);
-        free_axis(&axis);
-        munmap(mapping, mapped);
-}
-
-/* A result at any place, or, every second time, on the border that a kernel may like best. */
-static uint8_t *place_in(uint8_t *block, uint64_t *state) {
-        uintptr_t place = (uintptr_t)block + MARGIN;
-
-        return (uint8_t *)(next_random(state) % 2 ? place : (place + MARGIN - 1) / MARGIN * MARGIN);
-}
-
-static void compare_one(convert_fn definition, convert_fn other, const struct convert_table *table,
-                        size_t size, const uint8_t *from, size_t stride, uint32_t width, uint32_t height,
-                        uint64_t *state) {
-        uint8_t *want = new_block(size + MARGIN), *got = new_block(size + MARGIN);
-        uint8_t *place = place_in(got, state);
-
-        for (int mirrored = 0; mirrored < 2; mirrored++) {
-                definition(table, want + (place - got), from, stride, width, height, mirrored);
-                other(table, place, from, stride, width, height, mirrored);
-                ck_assert_mem_eq(want, got, size + 3 * MARGIN);
-        }
-        free(want);
-        free(got);
-}
-
-static void compare_convert(const struct kernels *kernels, uint64_t *state) {
-        uint32_t width = 1 + next_random(state) % 70, height = 1 + next_random(state) % 5;
-        struct convert_table table;
-        size_t stride, bytes;
-        uint8_t *from;
-
-        if (next_random(state) % 2)
-                width = (width + 7) / 8 * 8;
-        stride = (size_t)width * 3 + next_random(state) % 4;
-        bytes = stride * (height - 1) + (size_t)width * 3;
-        from = malloc(bytes);
-        for (size_t i = 0; i < bytes; i++)
-                from[i] = (uint8_t)next_random(state);
-        for (size_t i = 0; i < sizeof(table.of); i++)
-                ((uint8_t *)&table.of)[i] = (uint8_t)next_random(state);
-        for (unsigned class = 0; class < 3; class ++) {
-                size_t size = ((size_t)width * height * 3) << class;
-
-                compare_one(kernels_c.convert_chw[class], kernels->convert_chw[class], &table, size, from,
-                            stride, width, height, state);
-                compare_one(kernels_c.convert_hwc[class], kernels->convert_hwc[class], &table, size, from,
-                            stride, width, height, state);
-        }
-        free(from);
-}
-
-START_TEST(test_every_set_equals_the_definition) {
-        ck_assert_ptr_eq(kernels_all[0], &kernels_c);
-        for (size_t i = 0; kernels_all[i]; i++) {
-                uint64_t state = 1;
-
-                if (!kernels_usable(kernels_all[i])) {
-                        printf("# kernels %s: not for this CPU\n", kernels_all[i]->name);
-                        continue;
-                }
-                for (unsigned round = 0; round < 500; round++) {
-                        compare_resize(kernels_all[i], &state);
-                        compare_convert(kernels_all[i], &state);
-                }
-        }
 }
 END_TEST
 
@@ -477,8 +436,6 @@ START_TEST(test_every_value_converts_right) {
                         }
         }
         ck_assert_int_eq(convert_table_init(&u8, SCHEMA_UINT8, 0, mean, deviation), 0);
-        for (unsigned v = 0; v < 256; v++)
-                ck_assert_uint_eq(u8.of.u8[1][v], v);
         ck_assert_int_lt(convert_table_init(&u8, SCHEMA_UINT8, 1, mean, deviation), 0);
         ck_assert_int_lt(convert_table_init(&u8, SCHEMA_INT64, 0, mean, deviation), 0);
 }
@@ -550,25 +507,39 @@ START_TEST(test_layouts_and_mirroring) {
 }
 END_TEST
 
+START_TEST(test_mirror) {
+        uint8_t rows[2][5][3], want[2][5][3];
+
+        for (unsigned width = 0; width <= 4; width++) {
+                draw_pattern();
+                for (unsigned y = 0; y < 2; y++)
+                        for (unsigned x = 0; x < 5; x++) {
+                                memcpy(rows[y][x], pattern[y][x], 3);
+                                memcpy(want[y][x], pattern[y][x < width ? width - 1 - x : x], 3);
+                        }
+                mirror_rows(rows[0][0], sizeof(rows[0]), width, 2);
+                ck_assert_mem_eq(rows, want, sizeof(want));
+        }
+}
+END_TEST
+
 int main(void) {
         Suite *suite = suite_create("kernels");
-        TCase *resize = tcase_create("resize"), *convert = tcase_create("convert"),
-              *sets = tcase_create("sets");
+        TCase *resize = tcase_create("resize"), *convert = tcase_create("convert");
 
         tcase_add_test(resize, test_resize_gives_pillows_bits);
         tcase_add_test(resize, test_resize_follows_the_definition);
+        tcase_add_test(resize, test_nearest_copies_pixels);
         tcase_add_test(resize, test_resize_keeps_extremes);
         tcase_add_test(resize, test_a_used_resizer_gives_the_same);
         tcase_add_test(convert, test_every_value_converts_right);
         tcase_add_test(convert, test_float16_at_its_ends);
         tcase_add_test(convert, test_ties_go_to_even);
         tcase_add_test(convert, test_layouts_and_mirroring);
-        tcase_add_test(sets, test_every_set_equals_the_definition);
+        tcase_add_test(convert, test_mirror);
         tcase_set_timeout(resize, 60);
         tcase_set_timeout(convert, 60);
-        tcase_set_timeout(sets, 60);
         suite_add_tcase(suite, resize);
         suite_add_tcase(suite, convert);
-        suite_add_tcase(suite, sets);
         return run_suite(suite);
 }

@@ -76,13 +76,13 @@ int convert_table_init(struct convert_table *table, enum schema_dtype dtype, int
         }
 
         table->dtype = dtype;
+        if (dtype == SCHEMA_UINT8)
+                return 0;
         for (unsigned c = 0; c < 3; c++)
                 for (unsigned v = 0; v < 256; v++) {
                         float x = normalize ? normalized(v, 1, mean[c], std[c]) : normalized(v, 0, 0, 1);
 
-                        if (dtype == SCHEMA_UINT8)
-                                table->of.u8[c][v] = (uint8_t)v;
-                        else if (dtype == SCHEMA_FLOAT16)
+                        if (dtype == SCHEMA_FLOAT16)
                                 table->of.u16[c][v] = float16_from_float(x);
                         else if (dtype == SCHEMA_BFLOAT16)
                                 table->of.u16[c][v] = bfloat16_from_float(x);

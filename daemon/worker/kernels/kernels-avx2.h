@@ -11,5 +11,17 @@ void resize_horizontal_avx2(const struct resize_axis *axis, uint8_t *to, size_t 
 void resize_vertical_avx2(uint8_t *to, const uint8_t *from, size_t stride, size_t bytes,
                           const int32_t *weights, uint32_t count);
 
+void convert_chw_8_avx2(const struct convert_table *table, void *to, const uint8_t *from, size_t stride,
+                        uint32_t width, uint32_t height, int mirrored);
+void convert_chw_16_avx2(const struct convert_table *table, void *to, const uint8_t *from, size_t stride,
+                         uint32_t width, uint32_t height, int mirrored);
 void convert_chw_32_avx2(const struct convert_table *table, void *to, const uint8_t *from, size_t stride,
                          uint32_t width, uint32_t height, int mirrored);
+void convert_hwc_8_avx2(const struct convert_table *table, void *to, const uint8_t *from, size_t stride,
+                        uint32_t width, uint32_t height, int mirrored);
+void convert_hwc_16_avx2(const struct convert_table *table, void *to, const uint8_t *from, size_t stride,
+                         uint32_t width, uint32_t height, int mirrored);
+void convert_hwc_32_avx2(const struct convert_table *table, void *to, const uint8_t *from, size_t stride,
+                         uint32_t width, uint32_t height, int mirrored);
+
+void mirror_avx2(uint8_t *pixels, size_t stride, uint32_t width, uint32_t height);

@@ -10,3 +10,6 @@ void resize_horizontal_avx512(const struct resize_axis *axis, uint8_t *to, size_
                               const uint8_t *from, size_t from_stride, uint32_t rows);
 void resize_vertical_avx512(uint8_t *to, const uint8_t *from, size_t stride, size_t bytes,
                             const int32_t *weights, uint32_t count);
+
+void convert_chw_16_avx512(const struct convert_table *table, void *to, const uint8_t *from, size_t stride,
+                           uint32_t width, uint32_t height, int mirrored);

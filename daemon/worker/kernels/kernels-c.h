@@ -23,3 +23,5 @@ void convert_hwc_16_c(const struct convert_table *table, void *to, const uint8_t
                       uint32_t width, uint32_t height, int mirrored);
 void convert_hwc_32_c(const struct convert_table *table, void *to, const uint8_t *from, size_t stride,
                       uint32_t width, uint32_t height, int mirrored);
+
+void mirror_c(uint8_t *pixels, size_t stride, uint32_t width, uint32_t height);

@@ -15,8 +15,9 @@ static const struct kernels kernels_avx2 = {
         .needs = KERNEL_CPU_AVX2,
         .resize_horizontal = resize_horizontal_avx2,
         .resize_vertical = resize_vertical_avx2,
-        .convert_chw = {convert_chw_8_c, convert_chw_16_c, convert_chw_32_avx2},
-        .convert_hwc = {convert_hwc_8_c, convert_hwc_16_c, convert_hwc_32_c},
+        .convert_chw = {convert_chw_8_avx2, convert_chw_16_avx2, convert_chw_32_avx2},
+        .convert_hwc = {convert_hwc_8_avx2, convert_hwc_16_avx2, convert_hwc_32_avx2},
+        .mirror = mirror_avx2,
 };
 
 static const struct kernels kernels_avx512 = {
@@ -24,8 +25,9 @@ static const struct kernels kernels_avx512 = {
         .needs = KERNEL_CPU_AVX2 | KERNEL_CPU_AVX512_VNNI,
         .resize_horizontal = resize_horizontal_avx512,
         .resize_vertical = resize_vertical_avx512,
-        .convert_chw = {convert_chw_8_c, convert_chw_16_c, convert_chw_32_avx2},
-        .convert_hwc = {convert_hwc_8_c, convert_hwc_16_c, convert_hwc_32_c},
+        .convert_chw = {convert_chw_8_avx2, convert_chw_16_avx512, convert_chw_32_avx2},
+        .convert_hwc = {convert_hwc_8_avx2, convert_hwc_16_avx2, convert_hwc_32_avx2},
+        .mirror = mirror_avx2,
 };
 
 const struct kernels *const kernels_all[] = {

@@ -15,6 +15,10 @@
 enum resize_filter {
         RESIZE_BILINEAR, /* triangle, support 1 */
         RESIZE_BICUBIC,  /* a = -0.5, support 2 */
+        RESIZE_NEAREST,  /* copies of pixels, without averaging */
+        RESIZE_BOX,      /* support 0.5 */
+        RESIZE_LANCZOS,  /* three lobes, support 3 */
+        RESIZE_HAMMING,  /* a sinc under a Hamming window, support 1 */
 };
 
 enum {
@@ -33,6 +37,9 @@ struct resize_axis {
         uint32_t *first;  /* [outputs] */
         uint32_t *counts; /* [outputs], 1 ... taps */
         int32_t *weights; /* [outputs][taps], each below 2^23 in absolute value */
+        /* The same for arithmetic in 16 bits: of each RESIZE_GROUP weights first what is above the lowest 8
+         * bits, with the sign, and then those 8 bits. */
+        int16_t *halves; /* [outputs][taps / RESIZE_GROUP][2][RESIZE_GROUP] */
 };
 
 /* Buffers of the resize, which grow and never shrink. Zeroed is empty. */
@@ -54,11 +61,10 @@ void resizer_deinit(struct resizer *resizer);
 
 /* ---- convert: RGB rows to the elements of a tensor ---- */
 
-/* What each value of each channel becomes; filled in once for a recipe. */
+/* What each value of each channel becomes; filled in once for a recipe. Bytes stay what they are. */
 struct convert_table {
         enum schema_dtype dtype;
         union {
-                uint8_t u8[3][256];
                 uint16_t u16[3][256]; /* float16, bfloat16: bit patterns */
                 float f32[3][256];
         } of;
@@ -74,6 +80,11 @@ void convert_chw(const struct convert_table *table, void *to, const uint8_t *fro
                  uint32_t width, uint32_t height, int mirrored);
 void convert_hwc(const struct convert_table *table, void *to, const uint8_t *from, size_t stride,
                  uint32_t width, uint32_t height, int mirrored);
+
+/* ---- mirror: left and right exchanged, for pixels that a later step reads ---- */
+
+/* In place; nothing outside width x height pixels is touched. */
+void mirror_rows(uint8_t *pixels, size_t stride, uint32_t width, uint32_t height);
 
 /* ---- the table: operation -> function, by what the CPU can ---- */
 
@@ -101,6 +112,8 @@ struct kernels {
         /* By size of the element: 1, 2, 4 bytes are 0, 1, 2. */
         convert_fn convert_chw[3];
         convert_fn convert_hwc[3];
+        /* As mirror_rows, for a width of 1 at least. */
+        void (*mirror)(uint8_t *pixels, size_t stride, uint32_t width, uint32_t height);
 };
 
 /* All sets that were built, the definition first, the best last; ends with NULL. From kernels-x86.c or
@@ -114,5 +127,9 @@ extern const struct kernels kernels_c;
 /* Whether this CPU can run a set. */
 int kernels_usable(const struct kernels *kernels);
 
-/* The last set that this CPU can run. */
+/* Whether callers may be given a set: always, but in test builds. From kernels-limit.c or
+ * kernels-limit-test.c. */
+int kernels_allowed(const struct kernels *kernels);
+
+/* The last set that this CPU can run and that is allowed. */
 const struct kernels *kernels_best(void);

@@ -10,38 +10,37 @@
  * version, modulo 2^32 and so exactly. Pairs are two inputs of one output: neighbouring pixels, or the same
  * byte of two rows.
  *
- * Horizontal: four rows at a time, two in each register (one in each half), so that splitting the weights is
- * paid once for four. Four pixels (12 bytes) are taken from a load of 16; an output whose loads would pass
- * the end of its row is left to plain arithmetic, like rows that are missing to four, which are done twice
- * instead. Vertical: 32 bytes of the row at a time; what is left over is C's.
+ * Horizontal: the plan has the weights split already. Four rows at a time, two in each register (one in each
+ * half); resize-x86.h walks over them. Four pixels (12 bytes) are taken from a load of 16. Vertical: 32 bytes
+ * of the row at a time; what is left over is C's.
  */
 
 #include "daemon/worker/kernels/kernels-avx2.h"
-#include "daemon/worker/kernels/kernels-c.h"
+#include "daemon/worker/kernels/resize-x86.h"
 
 #include <immintrin.h>
 #include <string.h>
 
 enum {
         HALF = 1 << (RESIZE_PRECISION - 1),
-        BYTES = 3, /* of a pixel */
-        LOAD = 16, /* bytes of a row that are read for a group of pixels */
-        ROWS = 4,  /* at a time */
         STEP = 32, /* bytes of a row, vertically */
 };
 
-/* Weights 0 and 1, 2 and 3, in every 32 bits. */
+/* A group's weights 0 and 1, 2 and 3, in every 32 bits. */
 struct split {
         __m256i high01, high23, low01, low23;
 };
 
-static inline struct split split_weights(const int32_t *weights) {
-        __m256i four = _mm256_broadcastsi128_si256(_mm_loadu_si128((const __m128i *)weights));
-        __m256i halves = _mm256_packs_epi32(_mm256_srai_epi32(four, 8),
-                                            _mm256_and_si256(four, _mm256_set1_epi32(255)));
+static inline __m256i repeated(const int16_t pair[2]) {
+        int32_t both;
 
-        return (struct split){_mm256_shuffle_epi32(halves, 0x00), _mm256_shuffle_epi32(halves, 0x55),
-                              _mm256_shuffle_epi32(halves, 0xaa), _mm256_shuffle_epi32(halves, 0xff)};
+        memcpy(&both, pair, sizeof(both));
+        return _mm256_set1_epi32(both);
+}
+
+static inline struct split load_weights(const int16_t halves[2 * RESIZE_GROUP]) {
+        return (struct split){repeated(halves), repeated(halves + 2), repeated(halves + 4),
+                              repeated(halves + 6)};
 }
 
 struct sums {
@@ -72,25 +71,18 @@ static inline __m256i shifted(const struct sums *sums) {
                                  RESIZE_PRECISION);
 }
 
-/* The fourth byte belongs to the next pixel, which is written later; the last pixel of a row has none. */
-static inline void store_pixel(uint8_t *to, uint32_t pixel, int last) {
-        if (last)
-                memcpy(to, &pixel, BYTES);
-        else
-                memcpy(to, &pixel, sizeof(pixel));
-}
-
-static inline void horizontal_output(const struct resize_axis *axis, uint32_t i, uint8_t *const to[ROWS],
-                                     const uint8_t *const from[ROWS], uint32_t groups) {
+static inline void horizontal_output(const struct resize_axis *axis, uint32_t i,
+                                     uint8_t *const to[RESIZE_ROWS], const uint8_t *const from[RESIZE_ROWS],
+                                     uint32_t groups) {
         const struct sums start = {_mm256_setzero_si256(), _mm256_set1_epi32(HALF)};
-        const int32_t *weights = axis->weights + (size_t)i * axis->taps;
-        size_t at = (size_t)axis->first[i] * BYTES, place = (size_t)i * BYTES;
+        const int16_t *halves = axis->halves + 2 * (size_t)i * axis->taps;
+        size_t at = (size_t)axis->first[i] * RESIZE_BYTES, place = (size_t)i * RESIZE_BYTES;
         struct sums ab = start, cd = start;
         int last = i + 1 == axis->outputs;
         __m256i bytes;
 
-        for (uint32_t g = 0; g < groups; g++, at += RESIZE_GROUP * BYTES) {
-                struct split split = split_weights(weights + (size_t)g * RESIZE_GROUP);
+        for (uint32_t g = 0; g < groups; g++, at += RESIZE_GROUP * RESIZE_BYTES, halves += 2 * RESIZE_GROUP) {
+                struct split split = load_weights(halves);
 
                 add_pixels(&ab, &split, from[0] + at, from[1] + at);
                 add_pixels(&cd, &split, from[2] + at, from[3] + at);
@@ -98,50 +90,15 @@ static inline void horizontal_output(const struct resize_axis *axis, uint32_t i,
 
         bytes = _mm256_packs_epi32(shifted(&ab), shifted(&cd));
         bytes = _mm256_packus_epi16(bytes, bytes);
-        store_pixel(to[0] + place, (uint32_t)_mm256_extract_epi32(bytes, 0), last);
-        store_pixel(to[1] + place, (uint32_t)_mm256_extract_epi32(bytes, 4), last);
-        store_pixel(to[2] + place, (uint32_t)_mm256_extract_epi32(bytes, 1), last);
-        store_pixel(to[3] + place, (uint32_t)_mm256_extract_epi32(bytes, 5), last);
-}
-
-/* One output by itself, as the C kernel sees it. */
-static void plain_output(const struct resize_axis *axis, uint32_t i, uint8_t *const to[ROWS],
-                         const uint8_t *const from[ROWS]) {
-        struct resize_axis one = {.inputs = axis->inputs,
-                                  .outputs = 1,
-                                  .taps = axis->taps,
-                                  .first = axis->first + i,
-                                  .counts = axis->counts + i,
-                                  .weights = axis->weights + (size_t)i * axis->taps};
-
-        for (unsigned r = 0; r < ROWS; r++)
-                resize_horizontal_c(&one, to[r] + (size_t)i * BYTES, 0, from[r], 0, 1);
+        resize_store_pixel(to[0] + place, (uint32_t)_mm256_extract_epi32(bytes, 0), last);
+        resize_store_pixel(to[1] + place, (uint32_t)_mm256_extract_epi32(bytes, 4), last);
+        resize_store_pixel(to[2] + place, (uint32_t)_mm256_extract_epi32(bytes, 1), last);
+        resize_store_pixel(to[3] + place, (uint32_t)_mm256_extract_epi32(bytes, 5), last);
 }
 
 void resize_horizontal_avx2(const struct resize_axis *axis, uint8_t *to, size_t to_stride,
                             const uint8_t *from, size_t from_stride, uint32_t rows) {
-        size_t row_bytes = (size_t)axis->inputs * BYTES;
-
-        for (uint32_t y = 0; y < rows; y += ROWS) {
-                const uint8_t *sources[ROWS];
-                uint8_t *targets[ROWS];
-
-                for (uint32_t r = 0; r < ROWS; r++) {
-                        uint32_t row = y + r < rows ? y + r : rows - 1;
-
-                        sources[r] = from + row * from_stride;
-                        targets[r] = to + row * to_stride;
-                }
-                for (uint32_t i = 0; i < axis->outputs; i++) {
-                        uint32_t groups = (axis->counts[i] + RESIZE_GROUP - 1) / RESIZE_GROUP;
-                        size_t last_load = (axis->first[i] + (size_t)(groups - 1) * RESIZE_GROUP) * BYTES;
-
-                        if (last_load + LOAD <= row_bytes)
-                                horizontal_output(axis, i, targets, sources, groups);
-                        else
-                                plain_output(axis, i, targets, sources);
-                }
-        }
+        resize_horizontal_by_four(axis, to, to_stride, from, from_stride, rows, horizontal_output);
 }
 
 /* Two rows' 32 bytes, interleaved, times a pair of weights; sums[k] has bytes in the order the unpacking

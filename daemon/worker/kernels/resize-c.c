@@ -5,8 +5,9 @@
  * The two passes of the resize in plain C: the definition of their bits.
  *
  * A result is the weighted sum of bytes in 32-bit integers, plus one half, shifted down and clipped to 0 ...
- * 255. The sum cannot overflow: weights add up to about 2^22, the negative lobes of the bicubic add less than
- * a third to that in absolute value, times 255 is below 2^31. Integer sums may be taken in any order.
+ * 255. The sum cannot overflow: weights add up to about 2^22, what negative lobes take away and the others
+ * add is less than a third of that (lanczos: 0.29), and 4/3 times 2^22 times 255 is below 2^31. Integer sums
+ * may be taken in any order.
  */
 
 #include "daemon/worker/kernels/kernels-c.h"
