@@ -34,8 +34,9 @@
 #define OUTPUT(member)    .offset = offsetof(struct recipe_output, member)
 #define RANGE(low, high)  .least = (low), .most = (high)
 
-static const char *const interpolation_names[] = {"bilinear", "bicubic",
-                                                  NULL}; /* enum recipe_interpolation */
+/* enum recipe_interpolation */
+static const char *const interpolation_names[] = {"bilinear", "bicubic", "nearest", "box",
+                                                  "lanczos",  "hamming", NULL};
 static const char *const layout_names[] = {"chw", "hwc", "channels_last", NULL}; /* enum recipe_layout */
 
 static const char *const damaged_names[] = {"refuse", "accept", NULL}; /* enum recipe_damaged */
@@ -130,7 +131,7 @@ static const struct key resize_keys[] = {
         {"size", KEY_SIZE, TRANSFORM(size), RANGE(1, EDGE_MAX),
          .help = "pixels: the shorter edge (the other follows the shape), or [height, width]"},
         {"interpolation", KEY_NAME, TRANSFORM(interpolation), .fallback = "\"bilinear\"",
-         .names = interpolation_names, .help = "both are antialiased"},
+         .names = interpolation_names, .help = "as Pillow: all but nearest are antialiased"},
         {"max_size", KEY_U64, TRANSFORM(max_size), RANGE(0, EDGE_MAX), .fallback = "0",
          .help = "pixels: bound of the longer edge, where size is the shorter edge; 0: none"},
         {0},
@@ -151,7 +152,7 @@ static const struct key random_resized_crop_keys[] = {
          .fallback = "[0.75, 1.3333333333333333]",
          .help = "width / height of what is kept, lowest and highest"},
         {"interpolation", KEY_NAME, TRANSFORM(interpolation), .fallback = "\"bilinear\"",
-         .names = interpolation_names, .help = "both are antialiased"},
+         .names = interpolation_names, .help = "as Pillow: all but nearest are antialiased"},
         {0},
 };
 

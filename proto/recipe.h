@@ -101,10 +101,14 @@ enum recipe_transform_type {
         RECIPE_NORMALIZE,
 };
 
-/* torchvision.transforms.InterpolationMode; those that exist here so far. */
+/* torchvision.transforms.InterpolationMode. */
 enum recipe_interpolation {
         RECIPE_BILINEAR,
         RECIPE_BICUBIC,
+        RECIPE_NEAREST,
+        RECIPE_BOX,
+        RECIPE_LANCZOS,
+        RECIPE_HAMMING,
 };
 
 /* Names, defaults and meanings are those of torchvision.transforms. */

@@ -35,9 +35,11 @@ const struct transform_ops *transform_find(int type) {
         return transforms[type];
 }
 
-static enum resize_filter filter_of(int interpolation) {
-        return interpolation == RECIPE_BICUBIC ? RESIZE_BICUBIC : RESIZE_BILINEAR;
-}
+static const enum resize_filter filters[] = {
+        [RECIPE_BILINEAR] = RESIZE_BILINEAR, [RECIPE_BICUBIC] = RESIZE_BICUBIC,
+        [RECIPE_NEAREST] = RESIZE_NEAREST,   [RECIPE_BOX] = RESIZE_BOX,
+        [RECIPE_LANCZOS] = RESIZE_LANCZOS,   [RECIPE_HAMMING] = RESIZE_HAMMING,
+};
 
 int transform_resize_image(struct transform_context *context, struct image *image, uint32_t width,
                            uint32_t height, int interpolation, struct fault *fault) {
@@ -60,8 +62,8 @@ int transform_resize_image(struct transform_context *context, struct image *imag
         image_settle(image);
         r = image_reset(spare, width, height);
         if (r == 0)
-                r = resizer_run(context->resizer, filter_of(interpolation), spare->pixels, spare->stride,
-                                width, height, image->pixels, image->stride, image->width, image->height);
+                r = resizer_run(context->resizer, filters[interpolation], spare->pixels, spare->stride, width,
+                                height, image->pixels, image->stride, image->width, image->height);
         if (r < 0)
                 return fault_set(fault, r,
                                  "no memory to resize %" PRIu32 " x %" PRIu32 " pixels to %" PRIu32

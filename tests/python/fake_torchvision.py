@@ -14,6 +14,9 @@ class InterpolationMode(enum.Enum):
     NEAREST = 'nearest'
     BILINEAR = 'bilinear'
     BICUBIC = 'bicubic'
+    BOX = 'box'
+    HAMMING = 'hamming'
+    LANCZOS = 'lanczos'
 
 
 def _thing(module, name, **attributes):

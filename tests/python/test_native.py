@@ -69,6 +69,9 @@ TAKEN = (
     (lambda t: [t.RandomResizedCrop(224, [0.2, 1], (0.5, 2), Image.BICUBIC if torchvision else 3), t.ToTensor(),
                 t.ConvertImageDtype(FLOAT32)],
      [random_resized_crop(scale=[0.2, 1], ratio=[0.5, 2], interpolation='bicubic')], 'RandomResizedCrop', 'float32'),
+    *((lambda t, name=name: [t.Resize((8, 9), t.InterpolationMode[name.upper()]), t.PILToTensor()],
+       [{'resize': {'size': [8, 9], 'interpolation': name}}], 'Resize', 'uint8')
+      for name in ('nearest', 'box', 'lanczos', 'hamming')),
     (lambda t: [t.Compose([t.Resize(256), t.Compose([t.CenterCrop(224)])]), t.ToTensor()],
      [RESIZE, CROP], 'Resize, CenterCrop', 'float32'))
 
@@ -84,10 +87,6 @@ REFUSED = (
     (lambda t: [t.CenterCrop(9), lambda image: image, t.ToTensor()], 'lambda at step 2'),
     (lambda t: [functools.partial(max, 3)], 'partial at step 1'),
     (lambda t: [t.Compose([t.CenterCrop(9), t.RandomVerticalFlip()])], 'RandomVerticalFlip at step 1.2'),
-    (lambda t: [t.Resize(8, t.InterpolationMode.NEAREST), t.CenterCrop(8), t.ToTensor()],
-     'interpolation nearest of Resize at step 1'),
-    (lambda t: [t.RandomResizedCrop(8, interpolation=t.InterpolationMode.NEAREST), t.ToTensor()],
-     'interpolation nearest of RandomResizedCrop at step 1'),
     (lambda t: [t.Resize(8), t.ToTensor()],
      'Resize at step 1 gives a size to the shorter edge only, and no later step to both'),
     (lambda t: [t.CenterCrop(8), t.Resize(8), t.ToTensor()],
@@ -195,6 +194,18 @@ class Folders(unittest.TestCase):
             for steps, reason in REFUSED + (REFUSED_V2 if hasattr(transforms, 'ToDtype') else ()):
                 with self.subTest(reason):
                     self.assert_refused(reason, make(steps(transforms)))
+        self.each_kind(test)
+
+    def test_interpolation(self):
+        """By Pillow's numbers, and by a name that means the same for a PIL image; no other is guessed at."""
+        def test(transforms, make):
+            for value, name in ((0, 'nearest'), ('nearest-exact', 'nearest'), (1, 'lanczos'), (5, 'hamming')):
+                resize = transforms.Resize((8, 9))
+                resize.interpolation = value
+                pipeline, _ = translate(make([resize, transforms.ToTensor()]))
+                self.assertEqual(pipeline['transforms'], [{'resize': {'size': [8, 9], 'interpolation': name}}])
+            resize.interpolation = 'area'
+            self.assert_refused('interpolation area of Resize at step 1', make([resize, transforms.ToTensor()]))
         self.each_kind(test)
 
     def test_without_compose(self):
@@ -428,7 +439,10 @@ class Batches(unittest.TestCase):
                 (level() / 50, [t.RandomResizedCrop((20, 30), (1, 1), (1, 1)), t.ToTensor(),
                                 t.Normalize(torch.tensor(MEAN), STD)]),
                 (level(), [t.RandomResizedCrop(20, (1, 1), (1, 1), t.InterpolationMode.BICUBIC), t.RandomHorizontalFlip(0),
-                           t.PILToTensor()])):
+                           t.PILToTensor()]),
+                (0, [t.Resize((31, 47), t.InterpolationMode.NEAREST), t.PILToTensor()]),
+                *((level(), [t.Resize((31, 47), mode), t.PILToTensor()])
+                  for mode in (t.InterpolationMode.BOX, t.InterpolationMode.LANCZOS, t.InterpolationMode.HAMMING))):
             self.assert_same(tv_folder(root, t.Compose(steps)), difference)
 
     @unittest.skipIf(v2 is None, 'torchvision has no v2')

@@ -285,6 +285,36 @@ START_TEST(test_random_crop_resizes_its_window) {
 }
 END_TEST
 
+/* Each name of the configuration reaches the filter of that name. */
+START_TEST(test_interpolations_are_filters) {
+        static const enum resize_filter filters[] = {
+                [RECIPE_BILINEAR] = RESIZE_BILINEAR, [RECIPE_BICUBIC] = RESIZE_BICUBIC,
+                [RECIPE_NEAREST] = RESIZE_NEAREST,   [RECIPE_BOX] = RESIZE_BOX,
+                [RECIPE_LANCZOS] = RESIZE_LANCZOS,   [RECIPE_HAMMING] = RESIZE_HAMMING,
+        };
+
+        for (int i = 0; i < 6; i++) {
+                struct recipe_transform recipe = {
+                        .type = RECIPE_RESIZE, .size = {24, 32}, .interpolation = i};
+                struct image image = {0}, want = {0}, whole = {0};
+                struct resizer own = {0};
+
+                draw(&image, 120, 90, 0);
+                draw(&whole, 120, 90, 0);
+                image_reset(&want, 32, 24);
+                resizer_run(&own, filters[i], want.pixels, want.stride, 32, 24, whole.pixels, whole.stride,
+                            120, 90);
+                ck_assert_int_eq(apply(&recipe, &image, 0, 0, NULL), 0);
+                check_same(&image, &want);
+                image_deinit(&image);
+                image_deinit(&want);
+                image_deinit(&whole);
+                resizer_deinit(&own);
+        }
+        release();
+}
+END_TEST
+
 START_TEST(test_flip_goes_by_the_draw) {
         struct recipe_transform recipe = {.type = RECIPE_RANDOM_HORIZONTAL_FLIP, .p = 0.5};
         unsigned flipped = 0;
@@ -328,6 +358,8 @@ START_TEST(test_steps_after_a_flip) {
                 {.type = RECIPE_CENTER_CROP, .size = {20, 90}},
                 {.type = RECIPE_RESIZE, .size = {0, 31}},
                 {.type = RECIPE_RESIZE, .size = {40, 77}, .interpolation = RECIPE_BICUBIC},
+                {.type = RECIPE_RESIZE, .size = {17, 77}, .interpolation = RECIPE_NEAREST},
+                {.type = RECIPE_RESIZE, .size = {40, 21}, .interpolation = RECIPE_LANCZOS},
                 random_crop(),
         };
 
@@ -394,6 +426,7 @@ int main(void) {
         tcase_add_test(tcase, test_random_crop_draws_in_order);
         tcase_add_test(tcase, test_random_crop_falls_back_to_the_middle);
         tcase_add_test(tcase, test_random_crop_resizes_its_window);
+        tcase_add_test(tcase, test_interpolations_are_filters);
         tcase_add_test(tcase, test_flip_goes_by_the_draw);
         tcase_add_test(tcase, test_flip_at_the_ends_of_p);
         tcase_add_test(tcase, test_steps_after_a_flip);

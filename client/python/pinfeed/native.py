@@ -56,7 +56,8 @@ _CLASSES = {
 }
 _KNOWN = {f'{module}.{name}': name for name, modules in _CLASSES.items() for module in modules}
 
-_INTERPOLATIONS = {'bilinear': 'bilinear', 'bicubic': 'bicubic', 2: 'bilinear', 3: 'bicubic'}  # torchvision's and Pillow's
+_NAMES = ('nearest', 'lanczos', 'bilinear', 'bicubic', 'box', 'hamming')  # torchvision's, in the order of Pillow's numbers
+_INTERPOLATIONS = {'nearest-exact': 'nearest', **{key: name for place, name in enumerate(_NAMES) for key in (name, place)}}
 
 # The forms that an image has on its way.
 _PIL = 'a PIL image'
@@ -322,7 +323,8 @@ def _channels(step, attribute, least, most):
 
 
 def _interpolation(step):
-    """Antialiasing is an argument for tensors: Pillow's resampling always does it, and so does pinfeed's."""
+    """Antialiasing is an argument for tensors: Pillow's resampling, and so pinfeed's, always does it, but for nearest, which
+    Pillow has one of."""
     mode = step.thing.interpolation
     name = _INTERPOLATIONS.get(getattr(mode, 'value', mode))
     if name is None:
