@@ -33,6 +33,7 @@
 #include "base/shm.h"
 #include "daemon/interpreter.h"
 #include "daemon/log.h"
+#include "daemon/stages.h"
 #include "proto/worker-page.h"
 
 #include <errno.h>
@@ -291,6 +292,7 @@ static void on_exited(struct process *process) {
         while (receive(worker))
                 ;
         pool->cpu_ns_of_dead += atomic_load_explicit(&worker->page->cpu_ns, memory_order_relaxed);
+        stages_add_page(&pool->stages_of_dead, worker->page);
         set_ending(worker);
         close_socket(worker);
         process_close(&worker->process, on_process_closed);

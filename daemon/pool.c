@@ -15,6 +15,7 @@
 #include "base/clock.h"
 #include "base/fault.h"
 #include "daemon/log.h"
+#include "daemon/stages.h"
 #include "daemon/zygote.h"
 #include "proto/worker-page.h"
 
@@ -276,4 +277,17 @@ uint64_t pool_cpu_ns(const struct pool *pool) {
                         sum += pool_worker_cpu_ns(worker_of(link));
         }
         return sum;
+}
+
+void pool_worker_stages(const struct pool_worker *worker, struct stage_times *times) {
+        *times = (struct stage_times){0};
+        stages_add_page(times, worker->page);
+}
+
+void pool_stages(const struct pool *pool, struct stage_times *times) {
+        *times = pool->stages_of_dead;
+        list_for_each (link, &pool->workers) {
+                if (!worker_of(link)->exited)
+                        stages_add_page(times, worker_of(link)->page);
+        }
 }

@@ -8,6 +8,7 @@
 #include "base/list.h"
 #include "daemon/process.h"
 #include "proto/message.h"
+#include "proto/stages.h"
 
 #include <stdbool.h>
 #include <stdint.h>
@@ -174,6 +175,7 @@ struct pool {
         uint64_t busy_ns;      /* of all workers that ever were, but for the stretch that each is in now */
         struct zygote *zygote; /* it forks the workers; NULL: they are spawned from `program` */
         const struct interpreter *interpreter; /* which runs them, in place of `program`; NULL: none does */
+        struct stage_times stages_of_dead;
 };
 
 void pool_init(struct pool *pool, uv_loop_t *loop, const char *program, int nice, double sample_timeout,
@@ -242,6 +244,8 @@ uint32_t pool_busy(const struct pool *pool);
 uint64_t pool_busy_ns(const struct pool *pool, uint64_t now); /* of all together; only grows */
 uint64_t pool_cpu_ns(const struct pool *pool);                /* of living and dead workers */
 uint64_t pool_worker_cpu_ns(const struct pool_worker *worker);
+void pool_stages(const struct pool *pool, struct stage_times *times); /* of living and dead workers */
+void pool_worker_stages(const struct pool_worker *worker, struct stage_times *times);
 const char *pool_worker_state_name(enum pool_worker_state state);
 
 /* For pool.c only (pool-worker.c has them): one worker's process. */

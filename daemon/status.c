@@ -15,6 +15,7 @@
 #include "daemon/job.h"
 #include "daemon/observe.h"
 #include "daemon/scheduler.h"
+#include "daemon/stages.h"
 #include "daemon/verdicts.h"
 #include "proto/worker-page.h"
 
@@ -278,6 +279,13 @@ static void add_recent(json_t *object, const struct daemon *daemon, const struct
         json_object_set_new(object, "busy_seconds", ns_as_seconds(pool_busy_ns(&pipeline->pool, clock_ns())));
 }
 
+static json_t *make_stages(const struct pipeline *pipeline) {
+        struct stage_times times;
+
+        pool_stages(&pipeline->pool, &times);
+        return stages_to_json(&times);
+}
+
 static json_t *make_pipeline(const struct daemon *daemon, const struct pipeline *pipeline, json_t *slots) {
         const struct config_pipeline *config = pipeline->config;
         const struct recipe_source *source = &config->recipe.source;
@@ -321,6 +329,7 @@ static json_t *make_pipeline(const struct daemon *daemon, const struct pipeline 
         add_verifying(object, daemon, pipeline);
         json_object_set_new(object, "defined_in",
                             text_or_null(pipeline->definition ? pipeline->whole->file : ""));
+        json_object_set_new(object, "stages", make_stages(pipeline));
         return object;
 }
 
@@ -330,6 +339,14 @@ static double busy_seconds(const struct pool_worker *worker) {
         if (worker->state == POOL_WORKER_BUSY)
                 busy += clock_ns() - worker->busy_since_ns;
         return (double)busy / NS_PER_S;
+}
+
+/* Their pages are there for as long as they are listed. */
+static json_t *make_worker_stages(const struct pool_worker *worker) {
+        struct stage_times times;
+
+        pool_worker_stages(worker, &times);
+        return stages_to_json(&times);
 }
 
 static void add_workers(json_t *workers, const struct pipeline *pipeline) {
@@ -360,6 +377,7 @@ static void add_workers(json_t *workers, const struct pipeline *pipeline) {
                                     json_real((double)pool_worker_cpu_ns(worker) / NS_PER_S));
                 json_object_set_new(object, "busy_seconds", json_real(busy_seconds(worker)));
                 json_object_set_new(object, "uptime_seconds", json_real(seconds_since(worker->started_ns)));
+                json_object_set_new(object, "stages", make_worker_stages(worker));
                 json_array_append_new(workers, object);
         }
 }

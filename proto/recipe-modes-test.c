@@ -6,4 +6,4 @@
 
 #include "proto/recipe.h"
 
-const char *const recipe_synthetic_modes[] = {"features", "ramp", "rng", "slow", "die", NULL};
+const char *const recipe_synthetic_modes[] = {"features", "ramp", "rng", "slow", "die", "stages", NULL};

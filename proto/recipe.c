@@ -168,7 +168,7 @@ static void synthetic_schema(const struct recipe_source *source, struct schema *
                 add_field(schema, "index", SCHEMA_INT64);
                 add_list(schema, "draws", SCHEMA_UINT8, DRAWS_BYTES);
                 return;
-        default: /* ramp, slow, die */
+        default: /* ramp, slow, die, stages */
                 add_field(schema, "index", SCHEMA_INT64);
                 add_list(schema, "data", SCHEMA_UINT8, source->bytes);
         }

@@ -35,13 +35,15 @@ enum recipe_orient {
         RECIPE_ORIENT_EXIF,   /* as ImageOps.exif_transpose */
 };
 
-/* What a synthetic source makes. RNG, SLOW and DIE exist in test builds only (recipe-modes-test.c). */
+/* What a synthetic source makes. RNG, SLOW, DIE and STAGES exist in test builds only (recipe-modes-test.c).
+ */
 enum recipe_synthetic_mode {
         RECIPE_FEATURES, /* `features` float32 and a label of 10 classes; a nanosleep of delay_us */
         RECIPE_RAMP,     /* the sample's index and a byte pattern keyed by (index, epoch, offset) */
         RECIPE_RNG,      /* bytes from every random source a worker has */
         RECIPE_SLOW,     /* ramp; sample slow_sample (and each slow_every-th after it) takes slow_us */
         RECIPE_DIE, /* ramp; at sample die_sample (and each die_every-th after it) the worker does die_how */
+        RECIPE_STAGES, /* sleeps 1 ms as if it read, 5 ms as if it decoded, 2 ms as if it transformed */
 };
 
 struct recipe_source {

@@ -4,6 +4,8 @@
 
 /* The page on which a worker says what it is doing, and on which the daemon says what it shall not begin. */
 
+#include "proto/stages.h"
+
 #include <stdatomic.h>
 #include <stddef.h>
 #include <stdint.h>
@@ -36,7 +38,11 @@ enum {
  * sides. Before the worker looks at chunk n it stores begun = n and then loads `recalled`; the daemon stores
  * recalled = k and then loads `begun`. These four are sequentially consistent, as nothing less keeps a store
  * before a load of another word: at least one side sees the other's. What follows from that is told in
- * daemon/pool-recall.c. */
+ * daemon/pool-recall.c.
+ *
+ * Stage times. Of a row that was made, before the page says that it is whole: for each stage that it was in,
+ * stage_ns and then one of stage_rows (proto/stages.h). They are for people, and a reader may find a row
+ * counted in one stage and not yet in another. */
 struct worker_page {
         _Atomic uint64_t sample; /* sample number in work, or WORKER_PAGE_IDLE */
         _Atomic uint64_t epoch;
@@ -50,10 +56,16 @@ struct worker_page {
         _Atomic uint64_t begun;       /* ordinal of the last chunk that was begun or declined; only grows */
         /* By the daemon. 0, or the first ordinal that is not to be begun, nor any after it. */
         _Alignas(128) _Atomic uint64_t recalled; /* processors may fetch lines of 64 bytes in pairs */
+        /* By the worker again. Both only grow. */
+        _Alignas(128) _Atomic uint64_t stage_ns[STAGE_KINDS]; /* in all */
+        _Atomic uint64_t stage_rows[STAGE_KINDS][STAGE_BUCKETS];
 };
 
 _Static_assert(offsetof(struct worker_page, cpu_ns) == 40, "shared by two processes");
 _Static_assert(offsetof(struct worker_page, chunk_done) == 64, "shared by two processes");
 _Static_assert(offsetof(struct worker_page, begun) == 72, "shared by two processes");
 _Static_assert(offsetof(struct worker_page, recalled) == 128, "shared by two processes");
+_Static_assert(offsetof(struct worker_page, stage_ns) == 256, "shared by two processes");
+_Static_assert(offsetof(struct worker_page, stage_rows) == 288, "shared by two processes");
+_Static_assert(STAGE_KINDS == 4 && STAGE_BUCKETS == 108, "shared by two processes");
 _Static_assert(sizeof(struct worker_page) <= WORKER_PAGE_BYTES, "one page");

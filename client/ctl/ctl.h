@@ -93,5 +93,9 @@ json_t *control_ask_long(const char *runtime_dir, const char *line,
  * it asks for no slots that a GPU can read. */
 const char *ctl_map(const json_t *job, char *text, size_t size);
 
+/* stages.c: a table of the stages that rows go through, behind an empty line; nothing where there are none.
+ */
+void ctl_print_stages(const json_t *pipelines);
+
 /* Prints one JSON document as a line. */
 void ctl_print_json(const json_t *json);

@@ -237,6 +237,7 @@ static void print_pipelines(const json_t *status) {
         table_print(&table);
         table_deinit(&table);
         print_streams(pipelines);
+        ctl_print_stages(pipelines);
         print_pipeline_troubles(pipelines);
 }
 

@@ -27,6 +27,10 @@
  * job has given the order, the numbers are rows of it: its samples are the only ones that are known to exist,
  * and a sampler that leaves samples out has its reasons.
  *
+ * While a row is made the samples of the next ones are on their way: what the chunk has next is announced to
+ * the source, up to SOURCE_AHEAD_MAX samples, but none that is condemned. Substitutes are not known before
+ * they are needed, and other chunks may be recalled.
+ *
  * Verifying is the same work without rows: the samples come by number, are loaded as wholes and thrown away.
  * An error of reading is told like any other then, since nobody's data are thinned out by a list. */
 
@@ -40,6 +44,7 @@
 #include "daemon/worker/progress.h"
 #include "daemon/worker/sample-set.h"
 #include "daemon/worker/source.h"
+#include "daemon/worker/stages.h"
 #include "daemon/worker/transform.h"
 #include "proto/message-table.h"
 #include "proto/order.h"
@@ -84,6 +89,8 @@ struct assembly {
         uint64_t order_seed;
         uint32_t order_epoch;
         int order_valid;
+
+        struct stages stages; /* of the row in work */
 
         /* images only */
         uint32_t width, height; /* of the result */
@@ -274,6 +281,8 @@ static int make_image(struct assembly *assembly, const struct source_request *re
         int r;
 
         r = assembly->ops->image(assembly->source, request, &assembly->image, cells[LABELS], fault);
+        if (r >= 0)
+                stages_enter_transforms(&assembly->stages, &assembly->image);
         for (uint32_t i = 0; r >= 0 && i < assembly->recipe->n_transforms; i++) {
                 const struct recipe_transform *transform = &assembly->recipe->transforms[i];
 
@@ -292,7 +301,8 @@ struct work {
         const struct assembly_chunk *chunk;
         uint8_t *slot;
         struct worker_page *page;
-        uint32_t done; /* rows before it */
+        uint32_t done;      /* rows before it */
+        uint32_t announced; /* rows whose samples were announced, and all before them */
         struct source_request request;
         void *cells[SCHEMA_FIELDS_MAX];
         int whole; /* the sample is looked at, not made into a row */
@@ -322,6 +332,7 @@ static int load_whole(struct assembly *assembly, struct work *work) {
 
 static int make_sample(struct assembly *assembly, struct work *work) {
         work->why.text[0] = '\0';
+        stages_enter(&assembly->stages, assembly->ops->write ? STAGE_MAKE : STAGE_READ);
         if (assembly->ops->write)
                 return assembly->ops->write(assembly->source, &work->request, work->cells, &work->why);
         if (work->whole)
@@ -367,6 +378,48 @@ static int try_sample(struct assembly *assembly, struct work *work, uint64_t sam
         if (r < 0 && assembly->ops->exception)
                 work->exception = assembly->ops->exception();
         return is_about_the_sample(r) ? SAMPLE_E_BAD : r;
+}
+
+/* ---- what comes next ---- */
+
+/* The sample of the chunk's n-th row. 0 or -ERANGE. */
+static int sample_at(struct assembly *assembly, const struct work *work, uint32_t n, uint64_t *sample,
+                     struct fault *fault) {
+        *sample = work->chunk->row + n;
+        return work->whole ? 0 : find_sample(assembly, work->chunk, *sample, sample, fault);
+}
+
+/* What is wrong with a sample, or with its number, is told when its row comes. */
+static void announce_next(struct assembly *assembly, struct work *work) {
+        uint32_t end = work->done + 1 + SOURCE_AHEAD_MAX;
+        uint64_t sample;
+
+        if (!assembly->ops->announce)
+                return;
+        if (end > work->chunk->rows)
+                end = work->chunk->rows;
+        if (work->announced <= work->done)
+                work->announced = work->done + 1;
+        for (; work->announced < end; work->announced++)
+                if (sample_at(assembly, work, work->announced, &sample, NULL) == 0 &&
+                    !sample_set_has(&assembly->condemned, sample))
+                        assembly->ops->announce(assembly->source, sample);
+}
+
+static void begin_row(struct assembly *assembly, struct work *work) {
+        stages_begin(&assembly->stages, work->page);
+        announce_next(assembly, work);
+}
+
+static void end_row(struct assembly *assembly, struct work *work) {
+        stages_end(&assembly->stages);
+        progress_end_row(work->page, ++work->done);
+}
+
+static void end_chunk(struct assembly *assembly, const struct work *work) {
+        if (assembly->ops->forget)
+                assembly->ops->forget(assembly->source);
+        progress_end_chunk(work->page, work->done);
 }
 
 /* ---- one row ---- */
@@ -448,7 +501,7 @@ static int make_row(struct assembly *assembly, struct work *work) {
         int replaced, r;
 
         work->request.row = work->chunk->row + work->done;
-        r = find_sample(assembly, work->chunk, work->request.row, &sample, &work->why);
+        r = sample_at(assembly, work, work->done, &sample, &work->why);
         if (r < 0)
                 return no_sample(work, r);
         set_cells(assembly, work, place);
@@ -470,10 +523,11 @@ static int make_row(struct assembly *assembly, struct work *work) {
 int assembly_fill(struct assembly *assembly, const struct assembly_chunk *chunk, void *slot,
                   struct worker_page *page, uint32_t *replaced, struct assembly_failure *failure,
                   struct fault *fault) {
-        struct work work = {.chunk = chunk,
-                            .slot = slot,
-                            .page = page,
-                            .request = {.seed = chunk->seed, .epoch = chunk->epoch}};
+        struct work work = {
+                .chunk = chunk,
+                .slot = slot,
+                .page = page,
+                .request = {.seed = chunk->seed, .epoch = chunk->epoch, .stages = &assembly->stages}};
         uint32_t n_replaced = 0;
         int r = 0;
 
@@ -484,13 +538,14 @@ int assembly_fill(struct assembly *assembly, const struct assembly_chunk *chunk,
 
         progress_begin_chunk(page, chunk->slot, chunk->first);
         while (work.done < chunk->rows) {
+                begin_row(assembly, &work);
                 r = make_row(assembly, &work);
                 if (r < 0)
                         break;
                 n_replaced += (uint32_t)r;
-                progress_end_row(page, ++work.done);
+                end_row(assembly, &work);
         }
-        progress_end_chunk(page, work.done);
+        end_chunk(assembly, &work);
         if (r < 0) {
                 failure->sample = work.request.sample;
                 failure->first = chunk->first + work.done;
@@ -505,23 +560,25 @@ int assembly_fill(struct assembly *assembly, const struct assembly_chunk *chunk,
 
 int assembly_verify(struct assembly *assembly, const struct assembly_chunk *chunk, void *slot,
                     struct worker_page *page) {
-        struct work work = {.chunk = chunk,
-                            .slot = slot,
-                            .page = page,
-                            .whole = 1,
-                            .request = {.seed = chunk->seed, .epoch = chunk->epoch}};
+        struct work work = {
+                .chunk = chunk,
+                .slot = slot,
+                .page = page,
+                .whole = 1,
+                .request = {.seed = chunk->seed, .epoch = chunk->epoch, .stages = &assembly->stages}};
         int r = 0;
 
         set_cells(assembly, &work, 0);
         progress_begin_chunk(page, chunk->slot, chunk->first);
         while (r >= 0 && work.done < chunk->rows) {
                 work.request.row = chunk->row + work.done;
+                begin_row(assembly, &work);
                 r = try_sample(assembly, &work, work.request.row);
                 if (r != 0)
                         r = tell_bad(assembly, &work);
                 if (r >= 0)
-                        progress_end_row(page, ++work.done);
+                        end_row(assembly, &work);
         }
-        progress_end_chunk(page, work.done);
+        end_chunk(assembly, &work);
         return r;
 }

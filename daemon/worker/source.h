@@ -14,15 +14,17 @@
 
 struct fault;
 struct image;
+struct stages;
 
 /* What a source knows about the sample it is asked for. */
 struct source_request {
         uint64_t seed;
         uint32_t epoch;
         uint64_t sample;
-        uint64_t row;         /* of the epoch: the sample's own where that is known, else the one it fills */
-        const int64_t *order; /* of the epoch, as a job has given it; NULL: none was */
-        uint64_t entries;     /* of `order` */
+        uint64_t row;          /* of the epoch: the sample's own where that is known, else the one it fills */
+        const int64_t *order;  /* of the epoch, as a job has given it; NULL: none was */
+        uint64_t entries;      /* of `order` */
+        struct stages *stages; /* whose clock runs for STAGE_READ, or for STAGE_MAKE where it is `write` */
 };
 
 /* What a sample's making has raised, for sources that run code of the user's. Valid UTF-8 without NUL. */
@@ -78,9 +80,19 @@ struct source_ops {
         /* Gives SETUP's texts, after set_worker and before all else; they live as long as the call. 0 or a
          * negative errno. NULL where recipe and index are enough. */
         int (*set_up)(const char *recipe, const char *layout, struct fault *fault);
+
+        /* This sample is wanted soon, after those that were announced before: its file may be opened and read
+         * ahead. It does not block, whatever the file does, and tells of nothing that goes wrong: that is met
+         * again when the sample's turn comes. At most SOURCE_AHEAD_MAX are kept. NULL where there is nothing
+         * to gain. */
+        void (*announce)(struct source *source, uint64_t sample);
+
+        /* What was announced and did not come will not come. NULL where `announce` is. */
+        void (*forget)(struct source *source);
 };
 
 enum {
+        SOURCE_AHEAD_MAX = 4, /* samples: with a millisecond of work each, as long as slow storage takes */
         SOURCE_TYPES = RECIPE_PYTHON + 1,
 };
 

@@ -1,8 +1,10 @@
 /* SPDX-FileCopyrightText: The pinfeed authors */
 /* SPDX-License-Identifier: Apache-2.0 */
 
-/* Cases C12, C16 and N6: samples that hang, workers that are stopped, and processes that no signal ends. */
+/* Cases C12, C16 and N6: samples and files that hang, workers that are stopped, and processes that no signal
+ * ends. */
 
+#include "tests/support/hang.h"
 #include "tests/support/run.h"
 #include "tests/system/follower.h"
 #include "tests/system/freezer.h"
@@ -14,6 +16,8 @@ enum {
         PIDS = 64,
         STOPS = 12,
         STREAMS = 3,
+        PER_CLASS = 20, /* images */
+        FILE_LIMIT_MS = 500,
 };
 
 /* ---- samples that hang ---- */
@@ -167,6 +171,85 @@ START_TEST(test_recall_all_the_time) {
         ck_assert_uint_gt(number_of(h, "chunks_recalled"), 100);
         ck_assert_uint_eq(number_of(h, "worker_deaths"), 0);
         finish(h);
+}
+END_TEST
+
+/* ---- files that hang ---- */
+
+static void write_image_config(struct harness *h, const char *images) {
+        harness_write_config(h,
+                             "pipelines:\n"
+                             "  p:\n"
+                             "    source: {type: imagefolder, path: %s}\n"
+                             "    transforms: [{random_resized_crop: {size: 16}}]\n"
+                             "    batch_size: %d\n"
+                             "    slots: 4\n"
+                             "    workers: 2\n"
+                             "    max_errors: 0.1\n"
+                             "    sample_timeout: 0.%d\n",
+                             images, BATCH, FILE_LIMIT_MS / 100);
+}
+
+/* Reads up to `row`; the rows that hold substitutes, and *longest_ns for a batch. */
+static unsigned read_images(struct reader *reader, uint64_t row, uint64_t *longest_ns) {
+        unsigned replaced = 0;
+        uint32_t rows;
+
+        *longest_ns = 0;
+        while (reader->row < row) {
+                uint64_t begin = clock_ns(), took;
+                struct pinfeed_batch *batch = reader_next(reader);
+                const uint8_t *flags = pinfeed_batch_flags(batch, 0, &rows);
+
+                took = clock_ns() - begin;
+                *longest_ns = took > *longest_ns ? took : *longest_ns;
+                for (uint32_t i = 0; i < rows; i++)
+                        replaced += flags[i] == PINFEED_ROW_REPLACED;
+                ck_assert_int_eq(pinfeed_batch_release(batch), 0);
+        }
+        return replaced;
+}
+
+static void expect_below(uint64_t ns, unsigned ms) {
+        expect_gap_below(&(struct follower){.longest_ns = ns}, ms);
+}
+
+/* Storage hangs in openat, for one file: also when it is opened ahead. That costs no more deaths than a
+ * sample that hangs when it is its turn, no other sample is named for it, and no other row waits. */
+START_TEST(test_C12_hung_file_delays_no_other) {
+        char images[HARNESS_PATH_MAX], file[HARNESS_PATH_MAX + 32];
+        const uint64_t bad = 3 * PER_CLASS + 17;
+        struct harness *h = harness_new();
+        struct reader reader;
+        uint64_t longest_ns;
+        int listener;
+
+        snprintf(images, sizeof(images), "%s/images", harness_directory(h));
+        ck_assert_int_eq(harness_run(h, SOON_MS, NULL,
+                                     (const char *[]){"draw-images", images, "--per-class", "20", NULL}),
+                         0);
+        snprintf(file, sizeof(file), "%s/class_3/00017.jpg", images);
+        listener = hang_at(file);
+        if (listener >= 0) {
+                keep_state(h);
+                write_image_config(h, images);
+                harness_start(h);
+                reader_open(&reader, h, "p", 2);
+                ck_assert_uint_eq(read_images(&reader, bad - bad % BATCH, &longest_ns), 0);
+                expect_below(longest_ns, NOISE_MS);
+                wait_at(h, bad);
+                ck_assert_uint_eq(read_images(&reader, reader.row + BATCH, &longest_ns), 1);
+                expect_below(longest_ns, DEATHS * FILE_LIMIT_MS + NOISE_MS);
+                ck_assert_uint_eq(read_images(&reader, 10 * PER_CLASS, &longest_ns), 0);
+                expect_below(longest_ns, NOISE_MS);
+                ck_assert_uint_eq(number_of(h, "deaths/timed_out"), DEATHS);
+                ck_assert_uint_eq(number_of(h, "worker_deaths"), DEATHS);
+                expect_condemned(h, bad);
+                reader_close(&reader);
+                harness_stop(h, SIGTERM, 0);
+                close(listener);
+        }
+        harness_free(h);
 }
 END_TEST
 
@@ -371,6 +454,7 @@ int main(void) {
         tcase_add_test(tcase, test_C12_hung_sample_of_quick_ones);
         tcase_add_test(tcase, test_C12_stopped_worker_with_quick_ones);
         tcase_add_test(tcase, test_C12_frozen_worker_with_quick_ones);
+        tcase_add_test(tcase, test_C12_hung_file_delays_no_other);
         tcase_add_test(tcase, test_recall_from_a_stopped_worker);
         tcase_add_test(tcase, test_recall_all_the_time);
         tcase_add_test(tcase, test_C16_stop_while_a_sample_hangs);

@@ -1,7 +1,7 @@
 /* SPDX-FileCopyrightText: The pinfeed authors */
 /* SPDX-License-Identifier: Apache-2.0 */
 
-/* Cases A16, N2, N3, N5: whoever wonders why training is slow, or who has all the memory, finds it in
+/* Cases A16, N1, N2, N3, N5: whoever wonders why training is slow, or who has all the memory, finds it in
  * `status`.
  *
  * The sources sleep, and so do the jobs, each in a thread of its own: what is said of who waits for whom does
@@ -339,6 +339,131 @@ START_TEST(test_A16_who_holds_which_slots) {
 }
 END_TEST
 
+/* ---- N1: which stage is slow ---- */
+
+enum {
+        STAGE_ROWS = 320, /* enough for a p99 */
+        STAGES = 3,
+};
+
+static const struct {
+        const char *name;
+        uint64_t ns;
+} stages[STAGES] = {{"read", NS_PER_MS}, {"decode", 5 * NS_PER_MS}, {"transform", 2 * NS_PER_MS}};
+
+/* How long they really took, which the rows tell: on a busy machine sleepers sleep longer. */
+static void read_truth(struct harness *h, uint64_t took[STAGES][STAGE_ROWS]) {
+        struct pinfeed_batch *batch;
+        struct reader reader;
+        uint64_t words[STAGES];
+        uint32_t rows;
+
+        reader_open(&reader, h, "p", 2);
+        reader.is_ramp = false;
+        while (reader.row < STAGE_ROWS) {
+                uint64_t row = reader.row;
+                const uint8_t *data;
+
+                batch = reader_next(&reader);
+                data = pinfeed_batch_data(batch, 0, 1, &rows);
+                for (uint32_t i = 0; i < rows; i++, row++, data += 64) {
+                        memcpy(words, data, sizeof(words));
+                        for (int k = 0; k < STAGES; k++)
+                                took[k][row] = words[k];
+                }
+                ck_assert_int_eq(pinfeed_batch_release(batch), 0);
+        }
+        reader_close(&reader);
+}
+
+static int compare_ns(const void *a, const void *b) {
+        uint64_t x = *(const uint64_t *)a, y = *(const uint64_t *)b;
+
+        return (x > y) - (x < y);
+}
+
+/* "p50" or "p99" of a stage, against the truth. */
+static void check_percentile(json_t *status, int stage, unsigned percent, const uint64_t *sorted) {
+        double truth = (double)sorted[(percent * STAGE_ROWS + 99) / 100 - 1] / NS_PER_S, told;
+        char path[128];
+
+        snprintf(path, sizeof(path), "pipelines/p/stages/%s/p%u", stages[stage].name, percent);
+        told = harness_number(status, path);
+        printf("# %s: %.2f ms, in truth %.2f ms\n", path, 1000 * told, 1000 * truth);
+        ck_assert_double_ge(told, 0.8 * truth);
+        ck_assert_double_le(told, 1.2 * truth);
+}
+
+/* The histogram has as many rows as it says, and its bounds rise. */
+static void check_buckets(json_t *status) {
+        json_t *bucket, *buckets = harness_member(status, "pipelines/p/stages/decode/buckets");
+        double rows = 0, end = 0;
+        size_t i;
+
+        json_array_foreach(buckets, i, bucket) {
+                ck_assert_double_gt(json_number_value(json_array_get(bucket, 0)), end);
+                end = json_number_value(json_array_get(bucket, 0));
+                rows += json_number_value(json_array_get(bucket, 1));
+        }
+        ck_assert_double_eq(rows, STAGE_ROWS);
+        ck_assert_double_gt(harness_number(status, "workers/0/stages/decode/p50"), 0.004);
+}
+
+static void check_what_people_see(struct harness *h) {
+        char *output;
+
+        ck_assert_int_eq(harness_run(h, SOON_MS, &output, (const char *[]){"pinfeedctl", "pipelines", NULL}),
+                         0);
+        harness_expect_words(output, "stages of  stage      rows");
+        harness_expect_words(output, "\np          decode      320  5.");
+        free(output);
+}
+
+static bool has_buried(struct harness *h, void *context) {
+        return harness_status_number(h, "pipelines/p/worker_deaths") == 1;
+}
+
+/* What a dead worker had counted stays counted. */
+static void check_a_death(struct harness *h) {
+        pid_t pid;
+
+        ck_assert_uint_ge(harness_worker_pids(h, &pid, 1), 1);
+        ck_assert_int_eq(kill(pid, SIGKILL), 0);
+        harness_wait(h, "a death", has_buried, NULL, SOON_MS);
+        ck_assert_double_eq(harness_status_number(h, "pipelines/p/stages/read/rows"), STAGE_ROWS);
+}
+
+START_TEST(test_N1_which_stage_is_slow) {
+        static uint64_t took[STAGES][STAGE_ROWS];
+        struct harness *h = harness_new();
+        json_t *status;
+
+        harness_write_config(h,
+                             "pipelines:\n"
+                             "  p:\n"
+                             "    source: {type: synthetic, mode: stages, bytes: 64, samples: %d}\n"
+                             "    batch_size: 16\n"
+                             "    workers: 4\n"
+                             "    lookahead: 0\n",
+                             STAGE_ROWS);
+        harness_start(h);
+        read_truth(h, took);
+        status = harness_status(h);
+        ck_assert_double_eq(harness_number(status, "pipelines/p/stages/read/rows"), STAGE_ROWS);
+        for (int i = 0; i < STAGES; i++) {
+                qsort(took[i], STAGE_ROWS, sizeof(took[i][0]), compare_ns);
+                ck_assert_uint_ge(took[i][0], stages[i].ns);
+                check_percentile(status, i, 50, took[i]);
+                check_percentile(status, i, 99, took[i]);
+        }
+        check_buckets(status);
+        json_decref(status);
+        check_what_people_see(h);
+        check_a_death(h);
+        finish(h);
+}
+END_TEST
+
 /* ---- N3: which rank starves ---- */
 
 /* Sample 74 is in a batch of rank 2 and takes three seconds. */
@@ -433,6 +558,8 @@ static const char *const counters[] = {
         "pipelines/p/catch_ups_met",
         "pipelines/p/streams/0/catch_ups",
         "pipelines/p/busy_seconds",
+        "pipelines/p/stages/make/rows",
+        "pipelines/p/stages/make/seconds",
         "pipelines/p/worker_deaths",
         "pipelines/p/streams/0/rows_prepared",
         "jobs/a/rows",
@@ -443,6 +570,7 @@ static const char *const counters[] = {
         "jobs/a/waited_for_jobs_s",
         "workers/0/rows",
         "workers/0/busy_seconds",
+        "workers/0/stages/make/rows",
 };
 
 START_TEST(test_N5_counters_only_grow) {
@@ -560,6 +688,7 @@ static Suite *make_suite(void) {
         TCase *tcase = tcase_create("N");
 
         tcase_set_timeout(tcase, 60 * harness_slowdown());
+        tcase_add_test(tcase, test_N1_which_stage_is_slow);
         tcase_add_test(tcase, test_N2_producer_bound);
         tcase_add_test(tcase, test_slow_job_is_waited_for);
         tcase_add_test(tcase, test_small_ring_that_is_enough);

@@ -3,13 +3,16 @@
 
 /* Samples out of nothing, in the modes of enum recipe_synthetic_mode.
  *
- * features   float32 in [0, 1) and a label below 10, all from (seed, sample): the epoch stays out, as the
- * same "file" read again would. One Philox block makes four values; at 512 values a sample this is the hot
- * path, so the counter is stepped here instead of drawing word by word. ramp       the sample's own number
- * and bytes that name (sample, epoch, offset), see ramp.h: a mix-up, a tear or a stale slot shows in any
- * byte. rng        a piece from every random stream that a row may draw from, for tests of seeds and orders.
- * slow       the ramp, and one sample (or each n-th from it) that takes its time. die        the ramp, and
- * a sample that its worker does not survive, see die.c.
+ *   - features: float32 in [0, 1) and a label below 10, all from (seed, sample): the epoch stays out, as the
+ *     same "file" read again would. One Philox block makes four values; at 512 values a sample this is the
+ *     hot path, so the counter is stepped here instead of drawing word by word.
+ *   - ramp: the sample's own number and bytes that name (sample, epoch, offset), see ramp.h: a mix-up, a tear
+ *     or a stale slot shows in any byte.
+ *   - rng: a piece from every random stream that a row may draw from, for tests of seeds and orders.
+ *   - slow: the ramp, and one sample (or each n-th from it) that takes its time.
+ *   - die: the ramp, and a sample that its worker does not survive, see die.c.
+ *   - stages: sleeps in each stage that an image has, and writes down how long it took, in ns, three words of
+ *     64 bits: stage times are compared with that.
  *
  * A delay is one nanosleep a sample and nothing else: what is measured against it is the article's loop,
  * which does the same. */
@@ -17,9 +20,11 @@
 #include "daemon/worker/source.h"
 
 #include "base/cleanup.h"
+#include "base/clock.h"
 #include "base/fault.h"
 #include "daemon/worker/sources/die.h"
 #include "daemon/worker/sources/ramp.h"
+#include "daemon/worker/stages.h"
 #include "proto/random.h"
 
 #include <errno.h>
@@ -31,6 +36,7 @@ enum {
         VALUES_STEP = 0, /* values and label draw from streams of their own */
         LABEL_STEP = 1,
         DRAWS_PIECE = 8,
+        IMAGE_STAGES = 3,
 };
 
 struct source {
@@ -130,6 +136,26 @@ static void write_draws(const struct source_request *request, uint8_t *draws) {
         }
 }
 
+static void write_stages(const struct source_request *request, uint64_t bytes, int64_t *index,
+                         uint8_t *data) {
+        static const struct {
+                enum row_stage stage;
+                uint64_t us;
+        } steps[IMAGE_STAGES] = {{STAGE_READ, 1000}, {STAGE_DECODE, 5000}, {STAGE_TRANSFORM, 2000}};
+        uint64_t took[IMAGE_STAGES], begin;
+
+        for (int i = 0; i < IMAGE_STAGES; i++) {
+                stages_enter(request->stages, steps[i].stage);
+                begin = clock_ns();
+                sleep_us(steps[i].us);
+                took[i] = clock_ns() - begin;
+        }
+        stages_enter(request->stages, STAGE_MAKE);
+        *index = (int64_t)request->sample;
+        memset(data, 0, bytes);
+        memcpy(data, took, bytes < sizeof(took) ? bytes : sizeof(took));
+}
+
 static int is_slow(const struct recipe_source *recipe, uint64_t sample) {
         if (sample < recipe->slow_sample)
                 return 0;
@@ -160,6 +186,9 @@ static int synthetic_write(struct source *source, const struct source_request *r
                 /* fall through */
         case RECIPE_RAMP:
                 write_ramp(request, recipe->bytes, cells[0], cells[1]);
+                return 0;
+        case RECIPE_STAGES:
+                write_stages(request, recipe->bytes, cells[0], cells[1]);
                 return 0;
         case RECIPE_RNG:
                 *(int64_t *)cells[0] = (int64_t)request->sample;
