@@ -38,12 +38,12 @@ struct magic {
 
 static const struct codec *const codecs[] = {
         &codec_jpeg,
+        &codec_png,
         &codec_webp,
 };
 
 /* Formats without a codec, by the bytes that they are registered with. */
 static const struct magic magics[] = {
-        {"PNG", 0, 8, "\x89PNG\r\n\x1a\n"},
         {"GIF", 0, 6, "GIF87a"},
         {"GIF", 0, 6, "GIF89a"},
         {"BMP", 0, 2, "BM"},

@@ -69,6 +69,7 @@ struct codec {
 };
 
 extern const struct codec codec_jpeg;
+extern const struct codec codec_png;
 extern const struct codec codec_webp;
 
 /* Refuses a picture of more pixels than `most`. 0, or -EFBIG with both numbers. */

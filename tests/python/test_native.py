@@ -319,7 +319,7 @@ class Folders(unittest.TestCase):
         self.each_dataset(test)
 
     def test_files(self):
-        for name, reason in (('b/3.png', f'{self.root}/b/3.png is no JPEG or WebP by its name'),
+        for name, reason in (('b/3.bmp', f'{self.root}/b/3.bmp is no JPEG, PNG or WebP by its name'),
                              ('b/\udcff.jpg', 'a file or folder has a name that is not UTF-8')):
             self.touch(name)
             self.each_dataset(lambda make: self.assert_refused(reason, make()))
@@ -465,7 +465,7 @@ class Batches(unittest.TestCase):
         random = numpy.random.default_rng(1)
         for number, (name, mode) in enumerate((
                 ('cat/x/a.jpg', 'RGB'), ('cat/x-y/a.jpeg', 'L'), ('cat/B.JPG', 'CMYK'), ('ant/1.webp', 'RGB'),
-                ('ant/10.jpg', 'RGB'), ('ant/2.jpg', 'RGB'), ('Zebra/1.jpg', 'RGB'))):
+                ('ant/10.png', 'LA'), ('ant/2.jpg', 'RGB'), ('Zebra/1.png', 'P'))):
             path = os.path.join(root, name)
             os.makedirs(os.path.dirname(path), exist_ok=True)
             rough = random.integers(0, 256, (7 + number, 12 - number, 3), numpy.uint8)

@@ -12,7 +12,6 @@
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
-#include <strings.h>
 
 #include "tests/support/harness.h"
 #include "tests/support/run.h"
@@ -140,17 +139,11 @@ END_TEST
 
 /* ---- inspect ---- */
 
-static bool ends_in(const char *name, const char *suffix) {
-        size_t n = strlen(name), m = strlen(suffix);
+/* All but PNGs of 16-bit gray, of which pinfeed shows the upper byte and Pillow does not. */
+static bool is_as_pillow(json_t *expected) {
+        const char *mode = json_string_value(json_object_get(expected, "mode"));
 
-        return n >= m && strcasecmp(name + n - m, suffix) == 0;
-}
-
-/* What the issue asks of the odd files: JPEGs by content, and whatever is called .jpg. */
-static bool is_ours(const char *name, json_t *expected) {
-        const char *format = json_string_value(json_object_get(expected, "format"));
-
-        return (format && strcmp(format, "JPEG") == 0) || ends_in(name, ".jpg");
+        return !mode || strcmp(mode, "I") != 0;
 }
 
 static void check_inspected(json_t *got, const char *name, json_t *expected) {
@@ -205,14 +198,14 @@ START_TEST(test_inspect_odd_files) {
         json_object_foreach(all, name, expected) {
                 char *file;
 
-                if (!is_ours(name, expected))
+                if (!is_as_pillow(expected))
                         continue;
                 ck_assert_uint_lt(n, FILES_PER_RUN);
                 ck_assert_int_gt(asprintf(&file, "%s/%s", directory, name), 0);
                 names[n] = name;
                 files[n++] = file;
         }
-        ck_assert_uint_gt(n, 50);
+        ck_assert_uint_gt(n, 300);
         lines = inspect(harness, files, n);
         for (size_t i = 0; i < n; i++) {
                 check_inspected(json_array_get(lines, i), names[i], json_object_get(all, names[i]));

@@ -9,8 +9,8 @@ The script is the Python block after the line `<!-- quick start -->`; the path t
 Twice: by itself, so that its loader starts the daemon, and under `pinfeedctl run --linger 1`. It must take less than a
 minute, by programs of this environment only, and leave nothing behind.
 
---bare: nothing else is on this machine, and nobody. All libraries but the C library must be the wheel's, with their
-licences, and nothing of this user may stay in /tmp and /dev/shm.
+--bare: nothing else is on this machine, and nobody. All libraries but the C library and zlib, without which there is
+no pip, must be the wheel's, with their licences, and nothing of this user may stay in /tmp and /dev/shm.
 """
 
 import importlib.metadata
@@ -29,7 +29,7 @@ END_S = 15  # for a daemon to end, also after a linger of 1
 BIN = os.path.dirname(sys.executable)
 PYTHON = sys.executable
 CTL = os.path.join(BIN, 'pinfeedctl')
-C_LIBRARY = re.compile(r'(ld-linux.*|lib(c|m|dl|rt|pthread))\.so\.\d+')
+NOT_OURS = re.compile(r'(ld-linux.*|lib(c|m|dl|rt|pthread|z))\.so(\.\d+)+')
 STAYS = {'pinfeedd.log', 'start.lock'}  # of a runtime directory, as pinfeedd(8) says
 
 
@@ -78,7 +78,7 @@ def check_programs(daemon, bare):
         program = os.readlink(f'/proc/{pid}/exe')
         expect(program.startswith(sys.prefix + '/'), f'process {pid} is {program}, not of {sys.prefix}')
         for library in loaded(pid) if bare else ():
-            expect(library.startswith(sys.prefix + '/') or C_LIBRARY.fullmatch(os.path.basename(library)),
+            expect(library.startswith(sys.prefix + '/') or NOT_OURS.fullmatch(os.path.basename(library)),
                    f'{program} has loaded {library}, which is not of {sys.prefix}')
 
 

@@ -35,7 +35,7 @@ _STD = 1e-12, 1e6
 
 _FOLDER = 'torchvision.datasets.folder'
 _EXTENSIONS = ('.jpg', '.jpeg', '.png', '.ppm', '.bmp', '.pgm', '.tif', '.tiff', '.webp')  # what a scan takes for images
-_DECODED = ('.jpg', '.jpeg', '.webp')  # and what there is a codec for
+_DECODED = ('.jpg', '.jpeg', '.png', '.webp')  # and what there is a codec for
 _PIXELS_MAX = 178956970  # Pillow's own limit, and CODEC_PIXELS_MAX
 
 _V1 = 'torchvision.transforms.transforms'
@@ -163,7 +163,7 @@ def _check_samples(dataset, found):
         if sample != there:
             raise NotNative(f"sample {number} is {sample or 'missing'}, and the folder has {there or 'none'} there")
         if not sample[0].lower().endswith(_DECODED):
-            raise NotNative(f'{sample[0]} is no JPEG or WebP by its name')
+            raise NotNative(f'{sample[0]} is no JPEG, PNG or WebP by its name')
         sample[0].encode()  # bytes that are no UTF-8 sort otherwise than text, so labels could differ
 
 
