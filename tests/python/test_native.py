@@ -371,9 +371,13 @@ class Folders(unittest.TestCase):
             [torchvision.transforms.CenterCrop(8), torchvision.transforms.ToTensor()]))
         with mock.patch('PIL.ImageFile.LOAD_TRUNCATED_IMAGES', True):
             self.assert_refused('PIL.ImageFile.LOAD_TRUNCATED_IMAGES is set', dataset)
-        for pixels in (None, 10**9):
+        for pixels in (None, 0, 10**10):
             with mock.patch('PIL.Image.MAX_IMAGE_PIXELS', pixels):
-                self.assert_refused(f'PIL.Image.MAX_IMAGE_PIXELS is {pixels}, more than by default', dataset)
+                self.assert_refused(f'PIL.Image.MAX_IMAGE_PIXELS is {pixels}, of which pinfeed has no twofold', dataset)
+        for pixels in (1000, 10**9):
+            with mock.patch('PIL.Image.MAX_IMAGE_PIXELS', pixels):
+                self.assertEqual(translate(dataset)[0]['source']['max_pixels'], 2 * pixels)
+        self.assertNotIn('max_pixels', translate(dataset)[0]['source'])
         with mock.patch('torchvision.get_image_backend', return_value='accimage'):
             self.assert_refused("torchvision's image backend is accimage", dataset)
         dataset.loader = torchvision.datasets.folder.pil_loader

@@ -19,7 +19,6 @@ as long as making the ImageFolder took, and all of it names, no file is opened.
 
 import collections
 import itertools
-import math
 import os
 import sys
 
@@ -36,7 +35,8 @@ _STD = 1e-12, 1e6
 _FOLDER = 'torchvision.datasets.folder'
 _EXTENSIONS = ('.jpg', '.jpeg', '.png', '.ppm', '.bmp', '.pgm', '.tif', '.tiff', '.webp')  # what a scan takes for images
 _DECODED = ('.jpg', '.jpeg', '.png', '.webp')  # and what there is a codec for
-_PIXELS_MAX = 178956970  # Pillow's own limit, and CODEC_PIXELS_MAX
+_PIXELS = 178956970  # Pillow's own limit, and CODEC_PIXELS_MAX
+_PIXELS_MAX = _EDGE_MAX**2
 
 _V1 = 'torchvision.transforms.transforms'
 _V2 = 'torchvision.transforms.v2.'
@@ -79,7 +79,7 @@ def translate(dataset):
     transforms, words, dtype = _translate_steps(dataset.transform)
     _check_files(dataset)
     return {
-        'source': {'type': 'imagefolder', 'path': os.path.join(os.getcwd(), dataset.root)},
+        'source': {'type': 'imagefolder', 'path': os.path.join(os.getcwd(), dataset.root), **_limits()},
         'transforms': transforms,
         'output': {'dtype': dtype, 'layout': 'chw'},
         'on_error': 'fail',  # where torchvision raises, no other sample takes the row
@@ -119,13 +119,20 @@ def _check_reading(loader):
     """That files become pixels by Pillow, with its usual verdicts."""
     if getattr(loader, '__module__', None) != _FOLDER or loader.__qualname__ not in ('default_loader', 'pil_loader'):
         raise NotNative(f'loader is {_words(loader)}')
-    torchvision, image, file = (sys.modules.get(name) for name in ('torchvision', 'PIL.Image', 'PIL.ImageFile'))
+    torchvision, file = sys.modules.get('torchvision'), sys.modules.get('PIL.ImageFile')
     if torchvision and torchvision.get_image_backend() != 'PIL':
         raise NotNative(f"torchvision's image backend is {torchvision.get_image_backend()}")
     if file and file.LOAD_TRUNCATED_IMAGES:
         raise NotNative('PIL.ImageFile.LOAD_TRUNCATED_IMAGES is set')
-    if image and (image.MAX_IMAGE_PIXELS or math.inf) > _PIXELS_MAX / 2:
-        raise NotNative(f'PIL.Image.MAX_IMAGE_PIXELS is {image.MAX_IMAGE_PIXELS}, more than by default')
+
+
+def _limits():
+    """Pillow warns of an image that has more pixels than its limit, and refuses twice as many."""
+    image = sys.modules.get('PIL.Image')
+    limit = image.MAX_IMAGE_PIXELS if image else _PIXELS // 2
+    if not limit or not 1 <= 2 * limit <= _PIXELS_MAX:
+        raise NotNative(f'PIL.Image.MAX_IMAGE_PIXELS is {limit}, of which pinfeed has no twofold')
+    return {} if int(2 * limit) == _PIXELS else {'max_pixels': int(2 * limit)}
 
 
 # ---- the files ----
