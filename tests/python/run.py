@@ -1,7 +1,8 @@
 #!/usr/bin/env python3
 # SPDX-FileCopyrightText: The pinfeed authors
 # SPDX-License-Identifier: Apache-2.0
-"""Runs the tests of this directory and prints TAP, a line a case. Names on the command line choose cases, as for unittest.
+"""Runs the tests of this directory and prints TAP, a line a case. Names on the command line choose cases, as for unittest;
+--timed those of the files that measure time or memory and want the machine to themselves, --untimed all others.
 
 A case that needs torch or NumPy says that it is skipped where they are not.
 """
@@ -12,6 +13,7 @@ import time
 import unittest
 
 HERE = os.path.dirname(os.path.abspath(__file__))
+TIMED = ('test_dataloader_faults', 'test_gpu', 'test_memory', 'test_process', 'test_ranks')
 
 
 class Tap(unittest.TestResult):
@@ -58,10 +60,17 @@ class Tap(unittest.TestResult):
         self._say(False, test, self._exc_info_to_string(error, test))
 
 
+def chosen(arguments):
+    """The names that these arguments mean."""
+    if arguments == ['--timed']:
+        return TIMED
+    names = sorted(name[:-3] for name in os.listdir(HERE) if name.startswith('test_') and name.endswith('.py'))
+    return [name for name in names if name not in TIMED] if arguments == ['--untimed'] else arguments or names
+
+
 def main():
     sys.path.insert(0, HERE)
-    loader = unittest.TestLoader()
-    suite = loader.loadTestsFromNames(sys.argv[1:]) if sys.argv[1:] else loader.discover(HERE)
+    suite = unittest.TestLoader().loadTestsFromNames(chosen(sys.argv[1:]))
     result = Tap()
     print(f'1..{suite.countTestCases()}', flush=True)
     suite.run(result)

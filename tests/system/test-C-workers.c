@@ -14,6 +14,7 @@
 #include "base/clock.h"
 #include "tests/support/run.h"
 #include "tests/system/reader.h"
+#include "tests/system/rings.h"
 
 #include <signal.h>
 #include <stdlib.h>
@@ -104,7 +105,7 @@ static void kill_and_start_again(struct harness *h, struct reader *reader) {
                 pinfeed_batch_release(batch);
         ck_assert_msg(r == -EPIPE, "%d, %s", r, pinfeed_error(reader->job));
         reader_close(reader);
-        ck_assert_uint_eq(harness_shm_objects(), 0);
+        harness_wait(h, "no ring in /dev/shm", rings_are_nameless, NULL, SOON_MS);
         harness_start(h);
         reader_open(&next, h, "slow", 2);
         reader_close(&next);
