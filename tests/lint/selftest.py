@@ -29,6 +29,7 @@ CLEAN = {
     'client/private.h': HEAD,
     'client/ctl/main.c': HEAD + '#include "client/pinfeed.h"\n#include <stdio.h>\n',
     'tests/unit/t.c': HEAD + '#include "daemon/d.h"\n',
+    'tests/fuzz/corpus/jpeg/one': '\0\t \n',
     'base/long.c': HEAD + 'static const char *table[] = {\n' + '        "row",\n' * 200 + '};\n'
                    + 'struct s {\n' + '        int a;\n' * 200 + '};\n'
                    + 'int f(int a,\n      int b) {\n' + BODY * 117 + '}\n',
