@@ -10,11 +10,11 @@
  * left out. */
 
 #include "base/cleanup.h"
-#include "base/clock.h"
 #include "base/fault.h"
 #include "base/number.h"
 #include "daemon/worker/assembly.h"
 #include "daemon/worker/source.h"
+#include "tests/bench/bare.h"
 
 #include <errno.h>
 #include <getopt.h>
@@ -140,27 +140,15 @@ static int fill(struct bench *bench, struct fault *fault) {
         return 0;
 }
 
-static double cpu_seconds(void) {
-        struct timespec used;
-
-        clock_gettime(CLOCK_PROCESS_CPUTIME_ID, &used);
-        return (double)used.tv_sec + (double)used.tv_nsec / 1e9;
-}
-
 static int measure(struct bench *bench, struct fault *fault) {
-        double cpu = cpu_seconds(), seconds;
-        uint64_t begin = clock_ns();
+        struct bare_meter meter;
         int r;
 
+        bare_meter_start(&meter);
         r = fill(bench, fault);
         if (r < 0)
                 return r;
-        seconds = (double)(clock_ns() - begin) / 1e9;
-        cpu = cpu_seconds() - cpu;
-        printf("{\"rows\": %llu, \"seconds\": %.6f, \"cpu_seconds\": %.6f, \"rows_per_second\": %.3f, "
-               "\"cpu_us_per_row\": %.3f}\n",
-               (unsigned long long)bench->options.rows, seconds, cpu, (double)bench->options.rows / seconds,
-               cpu / (double)bench->options.rows * 1e6);
+        bare_meter_print(&meter, bench->options.rows);
         return 0;
 }
 
@@ -175,6 +163,7 @@ int main(int argc, char **argv) {
                       stderr);
                 return 2;
         }
+        bare_keep_memory();
         r = prepare(&bench, &fault);
         if (r >= 0)
                 r = measure(&bench, &fault);

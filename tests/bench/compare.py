@@ -45,14 +45,20 @@ def live(text):
         print(f'\r\033[K{text}', end='', file=sys.stderr, flush=True)
 
 
-def compare(title, contestants, figures, rounds):
-    """contestants: two of (name, function of no arguments that makes a run)."""
-    results = [[], []]
+def alternate(contestants, rounds):
+    """Lists of runs, by contestant: (name, function of no arguments that makes a run)."""
+    results = [[] for _ in contestants]
     for number in range(rounds):
         for result, (name, run) in zip(results, contestants):
             live(f'round {number + 1} of {rounds}: {name}')
             result.append(run())
     live('')
+    return results
+
+
+def compare(title, contestants, figures, rounds):
+    """contestants: two of (name, function of no arguments that makes a run)."""
+    results = alternate(contestants, rounds)
     print(f'{title}\n\n{"":<22}' + ''.join(f'{name:>28}' for name, _ in contestants) + f'{"ratio":>16}')
     for name, of, *more_is_better in figures:
         a, b = ([of(run) for run in result] for result in results)
@@ -117,6 +123,54 @@ def efficiency(bench, quick, rounds):
             [('pinfeed', lambda: bench.pinfeed('photos', rows)),
              ('bare loop', lambda: {**bench.bareloop('photos', rows), 'rows_prepared': rows})],
             [('CPU per row, us', lambda run: 1e6 * run['cpu_seconds'] / run['rows_prepared'])], rounds)
+
+
+def rank(title, contestants, pairs, rounds):
+    """Any number of contestants, a line each. pairs: (words, figure, name, name of what it is divided by, budget); each ratio
+    is the median of the rounds' own, because all that is in a round is near in time."""
+    results = dict(zip((name for name, _ in contestants), alternate(contestants, rounds)))
+    print(f'{title}\n\n{"":<22}{"rows/s":>28}{"CPU per row, us":>28}')
+    for name, result in results.items():
+        print(f'{name:<22}' + ''.join(f'{show([of(run) for run in result]):>28}' for of in (rate, cpu_per_row)))
+    print()
+    for words, of, name, yardstick, budget in pairs:
+        ratios = [of(a) / of(b) for a, b in zip(results[name], results[yardstick])]
+        print(f'{words:<54}{statistics.median(ratios):>8.3f} x ({min(ratios):.3f}..{max(ratios):.3f})   budget {budget}')
+    print(flush=True)
+
+
+def rate(run):
+    return run['rows'] / run['seconds']
+
+
+def cpu_per_row(run):
+    return 1e6 * run['cpu_seconds'] / run.get('rows_prepared', run['rows'])
+
+
+def speed(run):
+    return 1 / cpu_per_row(run)
+
+
+def images(bench, quick, rounds):
+    """The budgets are for photographs. Pictures that script/bench has drawn decode twice as fast, so all else weighs more."""
+    if bench.croploop('libjpeg', 250, '--digest') != bench.croploop('codec', 250, '--digest'):
+        raise SystemExit('the codec and the bare libjpeg loop give other pixels: there is nothing to compare')
+    rows = 250 if quick else 500  # short runs, and more of them: what is compared is nearer in time
+    loops = [('bare libjpeg', lambda: bench.croploop('libjpeg', rows)), ('codec', lambda: bench.croploop('codec', rows)),
+             *((f'pipeline, {dtype}', lambda dtype=dtype: bench.bareloop('photos', rows, dtype))
+               for dtype in ('float32', 'float16', 'uint8'))]
+    with pinned():
+        rank(f'Photographs on one CPU, {rows} rows: windows of random_resized_crop decoded, and the whole pipeline', loops,
+             [('speed of the codec against bare libjpeg', speed, 'codec', 'bare libjpeg', '>= 0.97'),
+              ('of the pipeline to float32 against the codec', speed, 'pipeline, float32', 'codec', '>= 0.80'),
+              ('of the pipeline to float16 against float32', speed, 'pipeline, float16', 'pipeline, float32', '> 1'),
+              ('of the pipeline to uint8 against float32', speed, 'pipeline, uint8', 'pipeline, float32', '> 1')], 3 * rounds)
+    rows = 500 if quick else 6000
+    rank(f'The pipeline to float32 with 2 workers, {rows} rows in batches of 64, shuffled',
+         [('pinfeed', lambda: bench.pinfeed('photos', rows)), ('DataLoader', lambda: bench.dataloader('photos', rows)),
+          ('bare loop', lambda: bench.bareloop('photos', rows))],
+         [('rows/s of pinfeed against DataLoader', rate, 'pinfeed', 'DataLoader', '>= 6'),
+          ('CPU per row of daemon and workers against a bare loop', cpu_per_row, 'pinfeed', 'bare loop', '<= 1.05')], rounds)
 
 
 def sharing(bench, quick, rounds):
@@ -188,8 +242,8 @@ def borders(bench, quick, rounds):
               f'inner gaps: median {show(p50)} us, p99 {show(p99)} us; ratio to that {ratio:.2f} (budget 1.00)\n')
 
 
-SECTIONS = {section.__name__: section for section in (photos, article, dataset, copies, native, efficiency, sharing, handover,
-                                                      small, borders)}
+SECTIONS = {section.__name__: section for section in (photos, article, dataset, copies, native, efficiency, images, sharing,
+                                                      handover, small, borders)}
 
 
 def main():

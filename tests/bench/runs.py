@@ -217,13 +217,18 @@ class Bench:
         reap(daemon)
         raise SystemExit('the daemon did not start')
 
-    def bareloop(self, workload, rows):
-        recipe = {key: value for key, value in RECIPES[workload].items() if key in ('source', 'transforms', 'output')}
+    def bareloop(self, workload, rows, dtype='float32'):
+        """The recipe's images as this type; as uint8 they are not normalised."""
+        transforms = [transform for transform in RECIPES[workload].get('transforms', ())
+                      if dtype != 'uint8' or 'normalize' not in transform]
         with tempfile.NamedTemporaryFile('w', suffix='.json') as file:
-            json.dump({'transforms': [], 'output': {}, **recipe}, file)
+            json.dump({'source': RECIPES[workload]['source'], 'transforms': transforms, 'output': {'dtype': dtype}}, file)
             file.flush()
             return ask([self.program('bareloop'), '--json', file.name, '--batch',
                         str(RECIPES[workload]['batch_size']), '--rows', str(rows), '--shuffle'])[0]
+
+    def croploop(self, through, rows, *options):
+        return ask([self.program('croploop'), '--through', through, '--rows', str(rows), *options, self.photos])[0]
 
     def relay(self, batches):
         return ask([self.program('relay'), str(batches), '1000'])[0]

@@ -59,8 +59,8 @@
 #include <jerror.h>
 
 enum {
-        ROWS_AT_ONCE = 16, /* libjpeg gives at most a row of blocks, mostly one or two rows, for each call */
-        EDGE = 2,          /* pixels that share a chroma sample with the neighbour, at most */
+        ROWS_AT_ONCE = 4, /* a call gives the rows that share a row of chroma: one, two, never over four */
+        EDGE = 2,         /* pixels that share a chroma sample with the neighbour, at most */
         EXIF_MARKER = JPEG_APP0 + 1,
 };
 
