@@ -150,7 +150,10 @@ static int32_t random_weight(uint64_t *state, uint32_t taps) {
         }
 }
 
+/* Every second time the inputs of neighbours lie together, as they do where a picture is resized. */
 static void random_axis(struct resize_axis *axis, uint32_t inputs, uint64_t *state) {
+        uint32_t rising = next_random(state) % 2;
+
         axis->inputs = inputs;
         axis->outputs = 1 + next_random(state) % 70;
         axis->taps = (1 + next_random(state) % 4) * RESIZE_GROUP;
@@ -160,7 +163,8 @@ static void random_axis(struct resize_axis *axis, uint32_t inputs, uint64_t *sta
         axis->halves = malloc((size_t)axis->outputs * axis->taps * sizeof(int32_t));
         for (uint32_t i = 0; i < axis->outputs; i++) {
                 axis->counts[i] = 1 + next_random(state) % (axis->taps < inputs ? axis->taps : inputs);
-                axis->first[i] = next_random(state) % (inputs - axis->counts[i] + 1);
+                axis->first[i] = rising ? (inputs - axis->counts[i]) * i / axis->outputs
+                                        : next_random(state) % (inputs - axis->counts[i] + 1);
                 for (uint32_t x = 0; x < axis->counts[i]; x++)
                         axis->weights[i * axis->taps + x] = random_weight(state, axis->taps);
         }

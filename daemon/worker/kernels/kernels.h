@@ -92,6 +92,7 @@ enum kernel_cpu {
         KERNEL_CPU_ANY = 0, /* plain C, the definition of every operation */
         KERNEL_CPU_AVX2 = 1 << 0,
         KERNEL_CPU_AVX512_VNNI = 1 << 1, /* F, BW and VNNI */
+        KERNEL_CPU_AVX512_VBMI = 1 << 2, /* and VL and VBMI */
 };
 
 /* As convert_chw and convert_hwc, for one size of element. */
