@@ -15,12 +15,19 @@ struct jpeg_file {
         unsigned long length;
 };
 
+enum coding {
+        BASELINE,
+        PROGRESSIVE,
+        ARITHMETIC, /* instead of Huffman's */
+        RESTARTS,   /* baseline, with a restart marker now and then */
+};
+
 struct recipe {
         unsigned width, height;
         int components;
         J_COLOR_SPACE space; /* of what is written; the file's own follows from it */
         int h, v;            /* sampling of the first component */
-        int progressive;
+        int coding;          /* enum coding */
 };
 
 static inline void encode(struct jpeg_file *file, const struct recipe *recipe) {
@@ -43,8 +50,10 @@ static inline void encode(struct jpeg_file *file, const struct recipe *recipe) {
                 jpeg.comp_info[0].h_samp_factor = recipe->h;
                 jpeg.comp_info[0].v_samp_factor = recipe->v;
         }
-        if (recipe->progressive)
+        if (recipe->coding == PROGRESSIVE)
                 jpeg_simple_progression(&jpeg);
+        jpeg.arith_code = recipe->coding == ARITHMETIC;
+        jpeg.restart_interval = recipe->coding == RESTARTS ? 7 : 0;
         jpeg_start_compress(&jpeg, TRUE);
         while (jpeg.next_scanline < jpeg.image_height) {
                 for (unsigned i = 0; i < recipe->width * (unsigned)recipe->components; i++)

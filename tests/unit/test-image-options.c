@@ -93,7 +93,8 @@ START_TEST(test_windows_of_what_is_cut_off) {
                         uint32_t window[4];
 
                         if (decode(file.bytes, length) != 0) {
-                                ck_assert_msg(recipes[i].progressive, "%u, %zu: %s", i, length, fault.text);
+                                ck_assert_msg(recipes[i].coding == PROGRESSIVE, "%u, %zu: %s", i, length,
+                                              fault.text);
                                 refused++;
                                 free(whole);
                                 continue;

@@ -263,16 +263,33 @@ static void check_windows(const struct recipe *recipe, uint64_t *state) {
         free(file.bytes);
 }
 
-/* Every kind of sampling: what libjpeg leaves out must not show in what it gives. */
+/* Every kind of sampling and coding: what libjpeg leaves out must not show in what it gives. 3,600 windows.
+ */
 START_TEST(test_windows_equal_the_whole) {
-        static const struct recipe recipes[] = {
-                {161, 147, 3, JCS_RGB, 1, 1, 0},       {161, 147, 3, JCS_RGB, 2, 1, 0},
-                {161, 147, 3, JCS_RGB, 2, 2, 0},       {161, 147, 3, JCS_RGB, 1, 2, 0},
-                {161, 147, 3, JCS_RGB, 4, 1, 0},       {161, 147, 3, JCS_RGB, 2, 2, 1},
-                {161, 147, 1, JCS_GRAYSCALE, 1, 1, 0}, {161, 147, 4, JCS_CMYK, 1, 1, 0},
-                {161, 147, 4, JCS_YCCK, 2, 2, 0},      {17, 15, 3, JCS_RGB, 2, 2, 0},
-                {300, 3, 3, JCS_RGB, 2, 2, 0},         {3, 300, 3, JCS_RGB, 2, 1, 0},
-                {64, 64, 3, JCS_RGB, 2, 2, 0}};
+        static const struct recipe recipes[] = {{161, 147, 3, JCS_RGB, 1, 1, 0},
+                                                {161, 147, 3, JCS_RGB, 2, 1, 0},
+                                                {161, 147, 3, JCS_RGB, 2, 2, 0},
+                                                {161, 147, 3, JCS_RGB, 1, 2, 0},
+                                                {161, 147, 3, JCS_RGB, 4, 1, 0},
+                                                {161, 147, 3, JCS_RGB, 1, 4, 0},
+                                                {161, 147, 3, JCS_RGB, 4, 2, 0},
+                                                {161, 147, 3, JCS_RGB, 1, 1, 1},
+                                                {161, 147, 3, JCS_RGB, 2, 1, 1},
+                                                {161, 147, 3, JCS_RGB, 2, 2, 1},
+                                                {161, 147, 3, JCS_RGB, 1, 2, 1},
+                                                {161, 147, 3, JCS_RGB, 4, 1, 1},
+                                                {161, 147, 3, JCS_RGB, 4, 2, 1},
+                                                {161, 147, 1, JCS_GRAYSCALE, 1, 1, 0},
+                                                {161, 147, 1, JCS_GRAYSCALE, 1, 1, 1},
+                                                {161, 147, 4, JCS_CMYK, 1, 1, 0},
+                                                {161, 147, 4, JCS_YCCK, 2, 2, 0},
+                                                {161, 147, 4, JCS_YCCK, 2, 2, 1},
+                                                {161, 147, 3, JCS_RGB, 2, 2, ARITHMETIC},
+                                                {161, 147, 3, JCS_RGB, 2, 2, RESTARTS},
+                                                {17, 15, 3, JCS_RGB, 2, 2, 0},
+                                                {300, 3, 3, JCS_RGB, 2, 2, 0},
+                                                {3, 300, 3, JCS_RGB, 2, 1, 0},
+                                                {64, 64, 3, JCS_RGB, 2, 2, 0}};
         uint64_t state = 3;
 
         for (size_t i = 0; i < sizeof(recipes) / sizeof(recipes[0]); i++)
