@@ -543,9 +543,10 @@ class TestNative(Case):
             return self.loader(dataset, batch_size=3, num_workers=1, **arguments), said.getvalue()
 
     def test_native(self):
-        loader, said = self.made(self.folder(), native='auto')
+        dataset = self.folder()
+        loader, said = self.made(dataset, native='auto')
         self.assertEqual(said, 'pinfeed: native (Resize, CenterCrop)\n')
-        for batch, (images, labels) in zip(loader, torch.utils.data.DataLoader(self.folder(), batch_size=3)):
+        for batch, (images, labels) in zip(loader, torch.utils.data.DataLoader(dataset, batch_size=3)):
             self.assertIs(type(batch), list)
             self.assertLess((batch[0] - images).abs().max(), 0.01)
             self.assertTrue(torch.equal(batch[1], labels))
