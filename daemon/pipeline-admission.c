@@ -237,7 +237,7 @@ static void log_welcome(const struct pipeline *pipeline, const struct job *job,
                 snprintf(rank, sizeof(rank), " as rank %u of %u%s%s", job->attach.rank,
                          job->attach.world_size, *job->attach.group ? " in group " : "", job->attach.group);
         log_line(LOG_INFO, "job %u (%s, pid %d) reads %s from epoch %u row %" PRIu64 "%s: %s", job->id,
-                 *job->attach.name ? job->attach.name : "unnamed", (int)job->pid, pipeline->config->name,
+                 *job->attach.name ? job->attach.name : "unnamed", (int)job->pid, pipeline->label,
                  attached->start_epoch, attached->start_row, rank, attached->sharing);
 }
 
@@ -260,7 +260,7 @@ static void welcome(struct pipeline *pipeline, struct job *job, const struct sch
                                             attached->map_reason, sizeof(attached->map_reason));
         attached->lookahead = entry->lookahead;
         snprintf(attached->fingerprint, sizeof(attached->fingerprint), "%s", pipeline->fingerprint);
-        snprintf(attached->pipeline, sizeof(attached->pipeline), "%s", pipeline->config->name);
+        snprintf(attached->pipeline, sizeof(attached->pipeline), "%s", pipeline->label);
         attached->slots = pipeline->ring.slots;
         snprintf(attached->layout, sizeof(attached->layout), "%s", pipeline->layout ? pipeline->layout : "");
         describe_schema(&pipeline->config->schema, attached);
@@ -273,8 +273,7 @@ static void welcome(struct pipeline *pipeline, struct job *job, const struct sch
 
 /* Where in the configuration stands what the job does not fit to. */
 static int refused_by(const struct pipeline *pipeline, unsigned line, int r, struct fault *fault) {
-        return fault_prefix(fault, r, "pipeline %s (%s:%u)", pipeline->config->name, pipeline->whole->file,
-                            line);
+        return fault_prefix(fault, r, "pipeline %s (%s:%u)", pipeline->label, pipeline->whole->file, line);
 }
 
 /* What the job asked for, as the scheduler wants it. */

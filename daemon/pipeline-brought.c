@@ -43,7 +43,7 @@ static void choose_zygote(struct pipeline *pipeline) {
 
         if (oldest && oldest != pipeline->pool.zygote && pipeline->state != PIPELINE_STOPPING)
                 log_line(LOG_INFO, "pipeline %s: its workers are forked by zygote %d from now on",
-                         pipeline->config->name, oldest->pid);
+                         pipeline->label, oldest->pid);
         if (oldest)
                 pipeline->zygote_pid = oldest->pid;
         pipeline->pool.zygote = oldest;
@@ -86,7 +86,7 @@ int pipeline_take_zygote(struct pipeline *pipeline, struct job *job, struct faul
                 return fault_set(fault, -EINVAL,
                                  "pipeline %s (%s:%u): a zygote was brought, but its source does not say "
                                  "`brought: true`",
-                                 pipeline->config->name, pipeline->whole->file, pipeline->config->line);
+                                 pipeline->label, pipeline->whole->file, pipeline->config->line);
         r = zygote_new(&zygote, pipeline->loop, &job->zygote_fd, (int)job->zygote_pid, &events, pipeline,
                        fault);
         if (r < 0)
@@ -124,7 +124,7 @@ bool pipeline_check_zygote(struct pipeline *pipeline) {
         fault_set(&pipeline->failure, -ESHUTDOWN,
                   "pipeline %s: the process that forked this loader's workers (pid %d) has ended or was "
                   "killed; make the DataLoader anew",
-                  pipeline->config->name, pipeline->zygote_pid);
+                  pipeline->label, pipeline->zygote_pid);
         pipeline_fail(pipeline, -ESHUTDOWN);
         return false;
 }
@@ -152,7 +152,7 @@ int pipeline_take_order(struct pipeline *pipeline, const struct message_order *m
                 return fault_set(fault, -EINVAL,
                                  "pipeline %s (%s:%u): an order was given, but its source does not say "
                                  "`given_order: true`",
-                                 pipeline->config->name, pipeline->whole->file, pipeline->config->line);
+                                 pipeline->label, pipeline->whole->file, pipeline->config->line);
         r = orders_add(&pipeline->orders, message, fd, &order, fault);
         if (r != 0)
                 return r < 0 ? r : 0;

@@ -47,7 +47,7 @@ static int take(struct pipeline *pipeline, const struct message_described *descr
         if (pipeline->layout)
                 return 0;
         return fault_set(&pipeline->failure, -ENOMEM, "no memory for the layout of pipeline %s",
-                         pipeline->config->name);
+                         pipeline->label);
 }
 
 static void on_described(void *context, const struct message_described *described) {
@@ -61,7 +61,7 @@ static void on_described(void *context, const struct message_described *describe
                 return;
         }
         fault_sanitize(name, sizeof(name), described->name, strlen(described->name));
-        log_line(LOG_INFO, "pipeline %s: %s gives a %s of %" PRIu64 " samples: %s", pipeline->config->name,
+        log_line(LOG_INFO, "pipeline %s: %s gives a %s of %" PRIu64 " samples: %s", pipeline->label,
                  pipeline->config->recipe.source.dataset, name, described->samples,
                  pipeline->config->recipe.source.fields);
         if (!described->deterministic)
@@ -69,7 +69,7 @@ static void on_described(void *context, const struct message_described *describe
                          "pipeline %s: a sample came out different when it was made again with the same "
                          "random states; look for random generators of the dataset's own, which "
                          "pinfeed.sample_rng() replaces, and for the time of day",
-                         pipeline->config->name);
+                         pipeline->label);
         pipeline_take_resources(pipeline);
         pipeline_step(pipeline);
 }
@@ -89,7 +89,7 @@ int pipeline_describe(struct pipeline *pipeline) {
                               (int)pipeline->whole->nice, &pipeline->defined->recipe, &events, pipeline,
                               &pipeline->failure);
         if (r < 0)
-                return fault_prefix(&pipeline->failure, r, "pipeline %s (%s:%u)", pipeline->config->name,
+                return fault_prefix(&pipeline->failure, r, "pipeline %s (%s:%u)", pipeline->label,
                                     pipeline->whole->file, pipeline->config->line);
         pipeline->state = PIPELINE_DESCRIBING;
         pipeline_report(pipeline, true);

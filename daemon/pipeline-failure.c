@@ -37,8 +37,7 @@ void pipeline_fail_jobs(struct pipeline *pipeline, bool all, uint64_t seed,
 
 void pipeline_lose(struct pipeline *pipeline, const struct message_chunk *chunk,
                    const struct message_failed *failed) {
-        fault_set(&pipeline->failure, -(int)failed->error, "pipeline %s: %s", pipeline->config->name,
-                  failed->text);
+        fault_set(&pipeline->failure, -(int)failed->error, "pipeline %s: %s", pipeline->label, failed->text);
         log_line(LOG_ERROR, "%s", pipeline->failure.text);
         pipeline->stepping = true; /* no new work before all of this is done */
         pipeline_fail_jobs(pipeline, false, chunk->seed, failed);
@@ -147,7 +146,7 @@ void pipeline_fail_raised(struct pipeline *pipeline, const struct pool_worker *w
         fault_sanitize(failed.exception, sizeof(failed.exception), broken->exception,
                        strlen(broken->exception));
         pipeline_clean_traceback(failed.traceback, sizeof(failed.traceback), broken->traceback);
-        fault_set(&pipeline->failure, -EIO, "pipeline %s (%s:%u): %s%s", pipeline->config->name,
+        fault_set(&pipeline->failure, -EIO, "pipeline %s (%s:%u): %s%s", pipeline->label,
                   pipeline->whole->file, pipeline->config->line, who, broken->text);
         fail(pipeline, -EIO, &failed);
 }

@@ -46,11 +46,11 @@ static void tell(const struct pipeline *pipeline, struct job *job) {
                          "(lag_timeout): the others wait for it no more, and what it misses is prepared "
                          "again for "
                          "it",
-                         job->id, name, (int)job->pid, view.held, pipeline->config->name,
+                         job->id, name, (int)job->pid, view.held, pipeline->label,
                          pipeline->config->lag_timeout);
         if (job->demoted && view.bound)
                 log_line(LOG_INFO, "job %u (%s, pid %d) is in lockstep with the others of %s again", job->id,
-                         name, (int)job->pid, pipeline->config->name);
+                         name, (int)job->pid, pipeline->label);
         job->demoted = view.demoted || (job->demoted && !view.bound);
 }
 

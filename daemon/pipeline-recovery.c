@@ -195,7 +195,7 @@ static void give_up(struct pipeline *pipeline, const struct pool_worker *worker,
                     const struct message_failed *failed) {
         bool was_killed = worker->process.signal == SIGKILL && !*worker->expelled.text;
 
-        fault_set(&pipeline->failure, -EIO, "pipeline %s %s: %s%s", pipeline->config->name,
+        fault_set(&pipeline->failure, -EIO, "pipeline %s %s: %s%s", pipeline->label,
                   pipeline->state == PIPELINE_READY ? "cannot keep a worker alive" : "cannot start",
                   failed->text, was_killed ? "; was it short of memory? the kernel's log says so" : "");
         pipeline_fail(pipeline, -EIO);
@@ -216,7 +216,7 @@ static void bury_unborn(struct pipeline *pipeline, const struct pool_worker *wor
         struct message_failed failed;
 
         pipeline_describe_death(pipeline, worker, &failed);
-        log_line(LOG_ERROR, "pipeline %s: %s", pipeline->config->name, failed.text);
+        log_line(LOG_ERROR, "pipeline %s: %s", pipeline->label, failed.text);
         count_vain(pipeline, worker);
         restart(pipeline);
         if (pipeline->vain_deaths >= VAIN_MAX)
@@ -245,8 +245,8 @@ void pipeline_on_died(void *context, const struct pool_worker *worker) {
                 give_up(pipeline, worker, &failed);
                 return;
         }
-        log_line(LOG_ERROR, "pipeline %s: %s", pipeline->config->name, failed.text);
-        fault_set(&pipeline->failure, -EIO, "pipeline %s: %s", pipeline->config->name, failed.text);
+        log_line(LOG_ERROR, "pipeline %s: %s", pipeline->label, failed.text);
+        fault_set(&pipeline->failure, -EIO, "pipeline %s: %s", pipeline->label, failed.text);
         pipeline->stepping = true; /* no new work before all of this is done */
         for (uint32_t i = 0; i < worker->n_chunks; i++)
                 recover(pipeline, worker, &worker->chunks[i], counts, &failed);
@@ -285,7 +285,7 @@ void pipeline_on_stuck(void *context, const struct pool_worker *worker) {
         if (pipeline->quarantined * 4 > pipeline->ring.slots)
                 log_line(LOG_ERROR,
                          "pipeline %s: %u of %u slots wait for killed workers that do not end: storage hangs",
-                         pipeline->config->name, pipeline->quarantined, pipeline->ring.slots);
+                         pipeline->label, pipeline->quarantined, pipeline->ring.slots);
         count_vain(pipeline, worker);
         restart(pipeline);
         pipeline_step(pipeline);
@@ -308,7 +308,7 @@ void pipeline_on_returned(void *context, const struct pool_worker *worker) {
 
         if (pipeline->state != PIPELINE_READY || worker->n_chunks == 0)
                 return;
-        log_line(LOG_INFO, "pipeline %s: worker %u (pid %d) has ended at last", pipeline->config->name,
+        log_line(LOG_INFO, "pipeline %s: worker %u (pid %d) has ended at last", pipeline->label,
                  worker->number, worker->process.pid);
         if (scheduler_slot_return(pipeline->scheduler, worker->chunks[0].slot) == 0)
                 pipeline->quarantined--;

@@ -65,7 +65,7 @@ static void on_resting(uv_timer_t *timer) {
                 return;
         log_line(LOG_INFO,
                  "pipeline %s has had no job for %g s: %u workers and the ring of %" PRIu64 " bytes go",
-                 pipeline->config->name, pipeline->config->idle, pipeline->pool.n_workers,
+                 pipeline->label, pipeline->config->idle, pipeline->pool.n_workers,
                  ring_bytes(&pipeline->ring));
         let_go(pipeline);
 }
@@ -81,7 +81,7 @@ void pipeline_rest(struct pipeline *pipeline) {
                         uv_timer_stop(&pipeline->resting);
         } else if (pipeline->verdicts->n_lifted > 0 && !pipeline->work_copy && pipeline->work_result >= 0) {
                 log_line(LOG_INFO, "pipeline %s ends its run: the next one replaces %zu samples fewer",
-                         pipeline->config->name, pipeline->verdicts->n_lifted);
+                         pipeline->label, pipeline->verdicts->n_lifted);
                 let_go(pipeline);
         } else if (!waits && pipeline->config->reserve != CONFIG_RESERVE_START && pipeline->kept == 0) {
                 uv_timer_start(&pipeline->resting, on_resting, (uint64_t)(pipeline->config->idle * MS_PER_S),
@@ -93,8 +93,7 @@ void pipeline_refresh(struct pipeline *pipeline) {
         if (!is_unused(pipeline) || !pipeline->spoilt || pipeline->kept > 0 || pipeline->work_copy ||
             pipeline->quarantined > 0)
                 return;
-        log_line(LOG_INFO, "pipeline %s begins anew: its last run had too many bad samples",
-                 pipeline->config->name);
+        log_line(LOG_INFO, "pipeline %s begins anew: its last run had too many bad samples", pipeline->label);
         let_go(pipeline);
 }
 

@@ -49,8 +49,7 @@ void pipeline_on_replaced(void *context, const struct pool_worker *worker,
         fault_sanitize(text, sizeof(text), replaced->text, strlen(replaced->text));
         if (ledger_add(&pipeline->ledger, replaced->sample, replaced->error, file, text))
                 log_line(LOG_WARNING, "pipeline %s: sample %" PRIu64 "%s%s%s is replaced: %s",
-                         pipeline->config->name, replaced->sample, *file ? " (" : "", file, *file ? ")" : "",
-                         text);
+                         pipeline->label, replaced->sample, *file ? " (" : "", file, *file ? ")" : "", text);
 }
 
 bool pipeline_judge_samples(struct pipeline *pipeline) {
@@ -62,7 +61,7 @@ bool pipeline_judge_samples(struct pipeline *pipeline) {
         if (ledger_judge(&pipeline->ledger, pipeline->index.samples, counters.rows_prepared,
                          pipeline->config->max_errors, &fault) == 0)
                 return false;
-        fault_set(&pipeline->failure, -EIO, "pipeline %s: %s", pipeline->config->name, fault.text);
+        fault_set(&pipeline->failure, -EIO, "pipeline %s: %s", pipeline->label, fault.text);
         pipeline->spoilt = true;
         if (list_is_empty(&pipeline->jobs))
                 return true;
@@ -119,20 +118,20 @@ static void work(struct pipeline *pipeline, uv_work_cb in_thread, uv_after_work_
         pipeline->work_fault.text[0] = 0;
         pipeline->work_result = 0;
         if (verdicts_find_directory(pipeline->state_directory, &pipeline->work_fault) < 0)
-                log_line(LOG_WARNING, "pipeline %s: condemned samples are not kept: %s",
-                         pipeline->config->name, pipeline->work_fault.text);
+                log_line(LOG_WARNING, "pipeline %s: condemned samples are not kept: %s", pipeline->label,
+                         pipeline->work_fault.text);
         else if (verdicts_copy(&pipeline->work_copy, pipeline->verdicts) < 0 ||
                  uv_queue_work(pipeline->loop, &pipeline->verdict_work, in_thread, after) < 0) {
                 pipeline->work_copy = verdicts_free(pipeline->work_copy);
                 pipeline->work_result =
                         fault_set(&pipeline->work_fault, -ENOMEM, "no memory to keep the condemned samples");
-                log_line(LOG_WARNING, "pipeline %s: %s", pipeline->config->name, pipeline->work_fault.text);
+                log_line(LOG_WARNING, "pipeline %s: %s", pipeline->label, pipeline->work_fault.text);
         }
 }
 
 static void tell_trouble(const struct pipeline *pipeline) {
         if (pipeline->work_result != 0)
-                log_line(LOG_WARNING, "pipeline %s: %s", pipeline->config->name, pipeline->work_fault.text);
+                log_line(LOG_WARNING, "pipeline %s: %s", pipeline->label, pipeline->work_fault.text);
 }
 
 static void save_in_thread(uv_work_t *request) {
@@ -187,7 +186,7 @@ static void on_loaded(uv_work_t *request, int status) {
         if (verdicts_count(pipeline->verdicts) > 0)
                 log_line(LOG_WARNING,
                          "pipeline %s: %zu condemned samples are replaced; see pinfeedctl status",
-                         pipeline->config->name, verdicts_count(pipeline->verdicts));
+                         pipeline->label, verdicts_count(pipeline->verdicts));
         pipeline_become_ready(pipeline);
 }
 
@@ -198,10 +197,10 @@ void pipeline_read_verdicts(struct pipeline *pipeline) {
         r = verdicts_fingerprint(fingerprint, &pipeline->config->recipe, pipeline->index.sha256,
                                  pipeline->index.samples);
         if (r >= 0)
-                r = verdicts_new(&pipeline->verdicts, pipeline->config->name, fingerprint);
+                r = verdicts_new(&pipeline->verdicts, pipeline->label, fingerprint);
         if (r < 0) {
                 fault_set(&pipeline->failure, r, "no memory for the verdicts of pipeline %s",
-                          pipeline->config->name);
+                          pipeline->label);
                 pipeline_fail(pipeline, r);
                 return;
         }
@@ -215,9 +214,9 @@ void pipeline_condemn(struct pipeline *pipeline, uint64_t sample, const char *fi
 
         log_line(LOG_ERROR,
                  "pipeline %s: sample %" PRIu64 "%s%s%s is condemned, it is replaced from now on: %s",
-                 pipeline->config->name, sample, *file ? " (" : "", file, *file ? ")" : "", text);
+                 pipeline->label, sample, *file ? " (" : "", file, *file ? ")" : "", text);
         if (r < 0 || r == VERDICTS_E_FULL)
-                log_line(LOG_ERROR, "pipeline %s: no more samples can be condemned", pipeline->config->name);
+                log_line(LOG_ERROR, "pipeline %s: no more samples can be condemned", pipeline->label);
         tell_all(pipeline, sample);
         save(pipeline);
 }

@@ -93,7 +93,7 @@ static bool answer(struct pipeline *pipeline, struct job *job, const struct mess
         else
                 r = fault_prefix(&fault, r < 0 ? r : -ENOSPC,
                                  "pipeline %s: the job cannot go to row %" PRIu64 " of epoch %u",
-                                 pipeline->config->name, seek->row, seek->epoch);
+                                 pipeline->label, seek->row, seek->epoch);
         scheduler_view_job(pipeline->scheduler, job->id, &view);
         job_answer_seek(job, view.batches, r, fault.text);
         return true;

@@ -43,11 +43,10 @@ int pipeline_make_setup(const struct pipeline *pipeline, struct message_setup *s
         _cleanup_(freep) char *text = recipe_to_text(&pipeline->config->recipe);
 
         if (!text)
-                return fault_set(fault, -ENOMEM, "no memory for the recipe of pipeline %s",
-                                 pipeline->config->name);
+                return fault_set(fault, -ENOMEM, "no memory for the recipe of pipeline %s", pipeline->label);
         if (strlen(text) > MESSAGE_RECIPE_MAX)
                 return fault_set(fault, -E2BIG, "the recipe of pipeline %s has %zu bytes, %d are possible",
-                                 pipeline->config->name, strlen(text), MESSAGE_RECIPE_MAX);
+                                 pipeline->label, strlen(text), MESSAGE_RECIPE_MAX);
         *setup = (struct message_setup){.on_error = pipeline->config->on_error == CONFIG_ON_ERROR_FAIL
                                                             ? MESSAGE_ON_ERROR_FAIL
                                                             : MESSAGE_ON_ERROR_REPLACE,
@@ -83,7 +82,7 @@ int pipeline_grow(struct pipeline *pipeline) {
                 uv_idle_stop(&pipeline->growing);
         /* Fewer than asked for will do, if there is any. */
         if (r < 0 && pipeline->pool.n_workers > 0) {
-                log_line(LOG_WARNING, "pipeline %s runs with %u of %u workers: %s", pipeline->config->name,
+                log_line(LOG_WARNING, "pipeline %s runs with %u of %u workers: %s", pipeline->label,
                          pipeline->pool.n_workers, pipeline_workers(pipeline), fault->text);
                 r = 0;
         }
@@ -110,7 +109,7 @@ bool pipeline_is_up(const struct pipeline *pipeline) {
 void pipeline_set_workers(struct pipeline *pipeline, uint32_t workers) {
         pipeline->workers = workers;
         pipeline_join_budget(pipeline);
-        log_line(LOG_INFO, "pipeline %s may have %u worker%s%s from now on", pipeline->config->name,
+        log_line(LOG_INFO, "pipeline %s may have %u worker%s%s from now on", pipeline->label,
                  pipeline_workers(pipeline), pipeline_workers(pipeline) == 1 ? "" : "s",
                  workers > 0 ? "" : ", within the daemon's cpus,");
         pool_want(&pipeline->pool, pipeline_workers(pipeline));

@@ -117,7 +117,7 @@ void pipeline_detach(struct pipeline *pipeline, struct job *job) {
                     PIPELINE_STOPPING) /* a stop has few words, however many jobs there are */
                         log_line(LOG_INFO, "job %u (%s, pid %d) leaves %s after %" PRIu64 " rows", job->id,
                                  *job->attach.name ? job->attach.name : "unnamed", (int)job->pid,
-                                 pipeline->config->name, view.rows);
+                                 pipeline->label, view.rows);
                 scheduler_detach(pipeline->scheduler, job->id);
         }
         pipeline_step(pipeline);
@@ -233,7 +233,7 @@ void pipeline_become_ready(struct pipeline *pipeline) {
         if (pipeline->index.samples == 0) {
                 fault_set(&pipeline->failure, -EINVAL,
                           "pipeline %s (%s:%u): its source has 0 samples, a batch has %" PRIu64,
-                          pipeline->config->name, pipeline->whole->file, pipeline->config->line,
+                          pipeline->label, pipeline->whole->file, pipeline->config->line,
                           pipeline->config->batch_size);
                 pipeline_fail(pipeline, -EINVAL);
                 return;
@@ -250,7 +250,7 @@ void pipeline_become_ready(struct pipeline *pipeline) {
                                      pipeline->index.samples, pipeline->config->shuffle);
         if (r < 0) {
                 fault_set(&pipeline->failure, r, "no memory for the scheduler of pipeline %s",
-                          pipeline->config->name);
+                          pipeline->label);
                 pipeline_fail(pipeline, r);
                 return;
         }
@@ -259,9 +259,8 @@ void pipeline_become_ready(struct pipeline *pipeline) {
         pipeline_start_lockstep(pipeline);
         pool_set_index(&pipeline->pool, &pipeline->index, pipeline->index_fd);
         pool_watch_start(&pipeline->pool);
-        log_line(LOG_INFO, "pipeline %s is ready: %" PRIu64 " samples, %u slots in %s",
-                 pipeline->config->name, pipeline->index.samples, pipeline->ring.slots,
-                 ring_backing_name(&pipeline->ring));
+        log_line(LOG_INFO, "pipeline %s is ready: %" PRIu64 " samples, %u slots in %s", pipeline->label,
+                 pipeline->index.samples, pipeline->ring.slots, ring_backing_name(&pipeline->ring));
         pipeline_step(pipeline);
 }
 

@@ -62,7 +62,7 @@ static struct piece *piece_of(struct list *link) {
 /* ---- handing out ---- */
 
 static void fail(struct verify *verify, const char *text) {
-        fault_set(&verify->failure, -EIO, "pipeline %s: %s", verify->pipeline->config->name, text);
+        fault_set(&verify->failure, -EIO, "pipeline %s: %s", verify->pipeline->label, text);
         verify_end_work(verify);
 }
 
@@ -365,7 +365,7 @@ void verify_begin_work(struct verify *verify) {
         verify->pool.row_ns = 0;
         verify->pool.interpreter = pipeline->pool.interpreter;
         verify->state = VERIFY_TRYING;
-        log_line(LOG_INFO, "pipeline %s is being verified: %" PRIu64 " samples", pipeline->config->name,
+        log_line(LOG_INFO, "pipeline %s is being verified: %" PRIu64 " samples", pipeline->label,
                  verify->index.samples);
         pool_watch_start(&verify->pool);
         uv_idle_start(&verify->growing, on_growing);

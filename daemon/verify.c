@@ -104,13 +104,13 @@ static void finish_clearing(struct verify *verify) {
                 verify->cleared = 0;
                 fault_set(&verify->failure, pipeline->work_result,
                           "pipeline %s: the list of condemned samples could not be written: %s",
-                          pipeline->config->name, pipeline->work_fault.text);
+                          pipeline->label, pipeline->work_fault.text);
         }
         verify->restarted = verify->cleared > 0 &&
                             (pipeline->state != PIPELINE_READY || pipeline->verdicts->n_lifted == 0);
         log_line(LOG_INFO,
                  "pipeline %s is verified: %" PRIu64 " samples, %" PRIu64 " bad, %u verdicts cleared%s%s",
-                 pipeline->config->name, verify->done, findings_count(&verify->findings), verify->cleared,
+                 pipeline->label, verify->done, findings_count(&verify->findings), verify->cleared,
                  *verify->failure.text ? "; " : "", verify->failure.text);
         verify->state = VERIFY_TELLING;
         tell(verify);
@@ -126,7 +126,7 @@ static void clear(struct verify *verify) {
                 fault_set(&verify->failure, -EAGAIN,
                           "pipeline %s was started anew while it was verified, so no verdict was cleared; "
                           "verify it again",
-                          pipeline->config->name);
+                          pipeline->label);
         else if (good > 0)
                 verify->cleared = pipeline_lift(pipeline, verify->findings.condemned, good);
         finish_clearing(verify);
@@ -202,12 +202,12 @@ int verify_start(struct verify *verify, struct pipeline *pipeline, const struct 
                 return fault_set(fault, -EBUSY,
                                  "pipeline %s is being verified, and one verification runs at a time; try "
                                  "again when it has ended",
-                                 verify->pipeline->config->name);
+                                 verify->pipeline->label);
         if (recipe_is_brought(&pipeline->config->recipe))
                 return fault_set(fault, -EOPNOTSUPP,
                                  "pipeline %s is a dataset in Python that a script brings, and those cannot "
                                  "be verified from here: only the script has it; iterate over it there",
-                                 pipeline->config->name);
+                                 pipeline->label);
         pipeline_keep(pipeline, true);
         verify->pipeline = pipeline;
         verify->events = events;
@@ -229,7 +229,7 @@ void verify_on_taken(struct verify *verify) {
 
 void verify_cancel(struct verify *verify) {
         log_line(LOG_INFO, "pipeline %s: its verification is given up, nobody waits for it any more",
-                 verify->pipeline->config->name);
+                 verify->pipeline->label);
         verify->events = NULL;
         if (verify->state == VERIFY_TRYING)
                 verify_end_work(verify);
