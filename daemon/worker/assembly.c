@@ -274,6 +274,7 @@ static int make_image(struct assembly *assembly, const struct source_request *re
                 .seed = request->seed,
                 .epoch = request->epoch,
                 .sample = request->sample,
+                .pixels_max = assembly->recipe->source.max_pixels,
                 .spare = &assembly->spare,
                 .resizer = &assembly->resizer,
                 .std = {1, 1, 1},

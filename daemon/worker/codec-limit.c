@@ -17,6 +17,7 @@ int codec_check_pixels(uint32_t width, uint32_t height, uint64_t most, struct fa
         if (pixels <= most)
                 return 0;
         return fault_set(fault, -EFBIG,
-                         "too many pixels: %" PRIu32 " x %" PRIu32 " = %" PRIu64 ", the limit is %" PRIu64,
+                         "too many pixels: %" PRIu32 " x %" PRIu32 " = %" PRIu64 ", the limit is %" PRIu64
+                         " (max_pixels)",
                          width, height, pixels, most);
 }

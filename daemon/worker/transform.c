@@ -52,7 +52,7 @@ int transform_resize_image(struct transform_context *context, struct image *imag
                 return fault_set(fault, -EINVAL,
                                  "cannot resize %" PRIu32 " x %" PRIu32 " pixels to %" PRIu32 " x %" PRIu32,
                                  image->width, image->height, width, height);
-        r = codec_check_pixels(width, height, CODEC_PIXELS_MAX, fault);
+        r = codec_check_pixels(width, height, context->pixels_max, fault);
         if (r < 0)
                 return r;
 

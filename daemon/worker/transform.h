@@ -17,6 +17,7 @@ struct transform_context {
         uint64_t seed;
         uint32_t epoch;
         uint64_t sample;
+        uint64_t pixels_max; /* of what a step makes */
         uint16_t step; /* place in the recipe: the `step` of random_init, so that steps never share numbers */
         struct image *spare; /* where a step may put its result, see below */
         struct resizer

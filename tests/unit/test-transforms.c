@@ -8,6 +8,7 @@
  */
 
 #include "base/fault.h"
+#include "daemon/worker/codec.h"
 #include "daemon/worker/image.h"
 #include "daemon/worker/kernels/kernels.h"
 #include "daemon/worker/transform.h"
@@ -29,8 +30,13 @@ static void release(void) {
 }
 
 static struct transform_context context_of(uint64_t sample, uint16_t step) {
-        return (struct transform_context){
-                .seed = 7, .epoch = 3, .sample = sample, .step = step, .spare = &spare, .resizer = &resizer};
+        return (struct transform_context){.seed = 7,
+                                          .epoch = 3,
+                                          .sample = sample,
+                                          .pixels_max = CODEC_PIXELS_MAX,
+                                          .step = step,
+                                          .spare = &spare,
+                                          .resizer = &resizer};
 }
 
 static uint8_t value_at(uint32_t x, uint32_t y, unsigned c) {

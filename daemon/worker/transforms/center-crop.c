@@ -35,7 +35,7 @@ static int pad(struct transform_context *context, struct image *image, uint32_t 
         uint32_t left = (padded_width - image->width) / 2, top = (padded_height - image->height) / 2;
         int r;
 
-        r = codec_check_pixels(padded_width, padded_height, CODEC_PIXELS_MAX, fault);
+        r = codec_check_pixels(padded_width, padded_height, context->pixels_max, fault);
         if (r < 0)
                 return r;
         r = image_load(image, fault);
