@@ -87,11 +87,14 @@ static const struct key imagefolder_keys[] = {
         {"orient", KEY_NAME, SOURCE(orient), .fallback = "\"ignore\"", .names = orient_names,
          .help = "exif: turn images as their EXIF orientation says"},
         {"max_pixels", KEY_U64, SOURCE(max_pixels), RANGE(1, PIXELS_MAX), .fallback = PIXELS,
-         .help = "width times height above which an image is refused, before memory is taken"},
+         .help = "width times height above which an image is refused, before memory is taken; also of what a "
+                 "transform makes"},
         {"max_scans", KEY_U64, SOURCE(max_scans), RANGE(1, UINT32_MAX), .fallback = SCANS,
          .help = "scans above which a JPEG is refused"},
         {"max_file_bytes", KEY_BYTES, SOURCE(max_file_bytes), RANGE(1, 1 << 30), .fallback = "\"1G\"",
          .help = "size above which a file is refused, unread; K, M, G for powers of 1024"},
+        {"identity", KEY_TEXT, SOURCE(identity), RANGE(1, IDENTITY_BYTES), .fallback = "null",
+         .help = "names what the folder holds; another one makes another pipeline, and saved states stale"},
         {0},
 };
 

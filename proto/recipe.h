@@ -55,6 +55,8 @@ struct recipe_source {
         uint64_t max_pixels;     /* of an image */
         uint64_t max_scans;      /* of a JPEG */
         uint64_t max_file_bytes; /* of a file */
+        /* imagefolder, python */
+        char *identity; /* of what the rows come from, beyond the keys here; NULL: nothing is known */
         /* synthetic */
         int mode; /* enum recipe_synthetic_mode */
         uint64_t samples;
@@ -73,7 +75,6 @@ struct recipe_source {
         bool brought;     /* the job that defines the pipeline forks its workers (BRING); no `dataset` */
         char *dataset;    /* "package.module:factory", what gives the dataset; NULL: `brought` */
         char *fields;     /* of a row, see recipe_parse_fields; NULL: the dataset's samples show it */
-        char *identity;   /* of what the rows come from, beyond the keys here; NULL: nothing is known */
         bool given_order; /* the order of each epoch comes from the job (ORDER); not from seed and shuffle */
         bool deterministic; /* false: the dataset was seen to give another sample the second time */
         char *args;         /* keyword arguments of the factory, a mapping as JSON */

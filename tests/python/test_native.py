@@ -184,6 +184,7 @@ class Folders(unittest.TestCase):
         def test(transforms, make):
             for steps, recipe, words, dtype in TAKEN + (TAKEN_V2 if hasattr(transforms, 'ToDtype') else ()):
                 pipeline, names = translate(make(steps(transforms)))
+                self.assertRegex(pipeline['source'].pop('identity'), '^[0-9a-f]{24}$')
                 self.assertEqual(pipeline, {'source': {'type': 'imagefolder', 'path': self.root}, 'transforms': recipe,
                                             'output': {'dtype': dtype, 'layout': 'chw'}, 'on_error': 'fail'})
                 self.assertEqual(', '.join(names), words)
@@ -415,6 +416,22 @@ class Batches(unittest.TestCase):
                     self.assertEqual((images.dtype, len(images), labels.dtype), (dtype, 3, 'int64'))
         with self.assertRaisesRegex(pinfeed.Invalid, '^pipeline: colour: unknown key'):
             self.loader(pinfeed.native(dataset, colour=3))
+
+    def test_a_folder_that_changes(self):
+        """The daemon has looked through it, and serves on; a dataset that is made anew knows more, and other labels."""
+        root = os.path.join(self.private.directory, 'changing')
+        t = fake_torchvision.v1
+        for classes in ('1', '2', '2'):
+            subprocess.run([os.path.join(BUILD, 'tests/support/draw-images'), root, '--classes', classes, '--per-class', '2',
+                            '--size', '8x8'], check=True, stdout=subprocess.DEVNULL)
+            for files in ([], ['class_0/99999.jpg'], ['a/1.jpg', 'a/2.jpg']):
+                for name in files:
+                    os.makedirs(os.path.dirname(os.path.join(root, name)), exist_ok=True)
+                    shutil.copy(os.path.join(root, 'class_0/00000.jpg'), os.path.join(root, name))
+                dataset = fake_torchvision.ImageFolder(root, t.Compose([t.CenterCrop(8), t.ToTensor()]))
+                with self.loader(pinfeed.native(dataset, batch_size=4)) as loader:
+                    labels = numpy.concatenate([labels for _, labels in loader])
+                self.assertEqual(labels.tolist(), [label for _, label in dataset.samples])
 
     def assert_same(self, dataset, difference=0.0):
         """As a DataLoader's, up to a difference."""

@@ -129,7 +129,7 @@ START_TEST(test_recipe_text) {
         check_text(IMAGES(RRC ", " FLIP ", " NORMALIZE, "\"layout\": \"hwc\""),
                    "{\"source\":{\"type\":\"imagefolder\",\"path\":\"/data\",\"damaged\":\"refuse\","
                    "\"orient\":\"ignore\",\"max_pixels\":178956970,\"max_scans\":100,"
-                   "\"max_file_bytes\":1073741824},\"transforms\":["
+                   "\"max_file_bytes\":1073741824,\"identity\":null},\"transforms\":["
                    "{\"random_resized_crop\":{\"size\":[192,160],\"scale\":[0.080000000000000002,1.0],"
                    "\"ratio\":[0.75,1.3333333333333333],\"interpolation\":\"bilinear\"}},"
                    "{\"random_horizontal_flip\":{\"p\":0.5}},"

@@ -264,6 +264,10 @@ class _Native:
         reader = Loader(self._pipeline, seed=seed, rank=asked.rank or 0, world_size=asked.world_size or 1, device=asked.device,
                         pin_memory=asked.pin_memory, max_held_batches=asked.max_held_batches, zero_copy=asked.zero_copy,
                         timeout=asked.timeout or None, output='torch')
+        if len(reader.dataset) != len(asked.dataset):
+            reader.close()
+            raise make(errno.ESTALE, f'{asked.dataset.root} has changed since the dataset was made: there are '
+                                     f'{len(reader.dataset)} samples, not {len(asked.dataset)}. Make the dataset anew')
         reader._values.arrange = _as_list
         if any(place):
             reader.load_state_dict({'epoch': place[0], 'row': place[1]}, force=True)
