@@ -72,9 +72,10 @@ static unsigned distance(const char *a, const char *b) {
         return row[n];
 }
 
+/* NULL: none is more like it than not. */
 static const char *nearest(const struct mapping *mapping, const char *name) {
-        const char *known, *found = name_at(mapping, 0);
-        unsigned least = (unsigned)-1;
+        unsigned least = (unsigned)(strlen(name) + 1) / 2 + 1;
+        const char *known, *found = NULL;
 
         for (size_t i = 0; (known = name_at(mapping, i)); i++) {
                 unsigned d = distance(name, known);
@@ -85,6 +86,17 @@ static const char *nearest(const struct mapping *mapping, const char *name) {
                 }
         }
         return found;
+}
+
+static int unknown_key(const struct mapping *mapping, const struct yaml_node_s *key,
+                       const struct document_path *here, struct fault *fault) {
+        const char *known = nearest(mapping, here->name);
+
+        if (known)
+                return document_fault(mapping->document, key, here, fault, -EINVAL,
+                                      "unknown key, the nearest known one is %s", known);
+        return document_fault(mapping->document, key, here, fault, -EINVAL,
+                              "unknown key; pinfeedd --help-config lists those there are");
 }
 
 /* Takes one pair of the mapping. */
@@ -103,8 +115,7 @@ static int take(struct mapping *mapping, const struct yaml_node_s *key, const st
                                       "expected the name of a key, got %s", document_describe(key, text));
         i = place_of(mapping, name);
         if (i < 0)
-                return document_fault(mapping->document, key, &here, fault, -EINVAL,
-                                      "unknown key, the nearest known one is %s", nearest(mapping, name));
+                return unknown_key(mapping, key, &here, fault);
         if (mapping->keys[i])
                 return document_fault(mapping->document, key, &here, fault, -EINVAL,
                                       "expected once, got it in line %u and line %u",

@@ -47,7 +47,7 @@ static const struct {
         {"an anchor that is its own value",
          "pipelines: &p\n"
          "  a: *p\n",
-         "2:3: pipelines.a.a: unknown key, the nearest known one is warm"},
+         "2:3: pipelines.a.a: unknown key; pinfeedd --help-config lists those there are"},
         {"a circle of lists", HEAD IMAGES BATCH "    transforms: &t [*t]\n",
          "5:17: pipelines.a.transforms[0]: expected a transform, got a list"},
         {"a tag", HEAD SOURCE "    batch_size: !!int 8\n",
@@ -103,7 +103,7 @@ static const struct {
         {"unknown key", HEAD SOURCE "    batchsize: 8\n",
          "4:5: pipelines.a.batchsize: unknown key, the nearest known one is batch_size"},
         {"unknown key far away", HEAD SOURCE BATCH "    zzz: 8\n",
-         "5:5: pipelines.a.zzz: unknown key, the nearest known one is seed"},
+         "5:5: pipelines.a.zzz: unknown key; pinfeedd --help-config lists those there are"},
         {"a key twice",
          HEAD SOURCE BATCH "    seed: 1\n"
                            "    batch_size: 9\n",
@@ -310,7 +310,7 @@ static const struct {
         {"source of unknown type", HEAD "    source: {type: tar, samples: 100}\n" BATCH,
          "3:20: pipelines.a.source.type: expected one of synthetic, imagefolder, python, got \"tar\""},
         {"source with another's key", HEAD "    source: {type: synthetic, samples: 100, path: /x}\n" BATCH,
-         "3:45: pipelines.a.source.path: unknown key, the nearest known one is mode"},
+         "3:45: pipelines.a.source.path: unknown key; pinfeedd --help-config lists those there are"},
         {"source key twice", HEAD "    source: {type: synthetic, samples: 100, samples: 100}\n" BATCH,
          "3:45: pipelines.a.source.samples: expected once, got it in line 3 and line 3"},
         {"source type twice", HEAD "    source: {type: synthetic, samples: 100, type: synthetic}\n" BATCH,
@@ -428,7 +428,7 @@ END_TEST
 START_TEST(test_foreign_names_are_cleaned) {
         /* an escape sequence of a terminal, as a key */
         assert_refused(HEAD SOURCE BATCH "    \"\\e[31m\\n\": 1\n",
-                       "5:5: pipelines.a.?[31m?: unknown key, the nearest known one is warm");
+                       "5:5: pipelines.a.?[31m?: unknown key; pinfeedd --help-config lists those there are");
         assert_refused("pipelines:\n  \"\\e\": 1\n",
                        "2:3: pipelines: expected a name of 1 to 64 of A-Z a-z 0-9 . _ -, got \"?\"");
 }
