@@ -19,6 +19,7 @@
 #include "base/fault.h"
 #include "base/fd.h"
 #include "base/seqpacket.h"
+#include "base/utf8.h"
 #include "daemon/worker/codec.h"
 #include "daemon/worker/image.h"
 
@@ -124,11 +125,21 @@ static int send_answer(int socket, const json_t *answer) {
         return r;
 }
 
+/* As it came, where JSON can have it: whoever asked looks for the file by it. */
+static void take_name(char name[NAME_MAX_BYTES + 1], const char *record, size_t length) {
+        if (!utf8_is_text(record, length)) {
+                fault_sanitize(name, NAME_MAX_BYTES + 1, record, length);
+                return;
+        }
+        memcpy(name, record, length);
+        name[length] = '\0';
+}
+
 static int answer_record(struct decoder *decoder, int socket, const char *record, size_t length, int fd) {
         _cleanup_(json_decrefp) json_t *answer = NULL;
         char name[NAME_MAX_BYTES + 1];
 
-        fault_sanitize(name, sizeof(name), record, length);
+        take_name(name, record, length);
         answer = inspect_file(decoder, name, fd);
         return send_answer(socket, answer);
 }

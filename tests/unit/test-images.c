@@ -479,7 +479,7 @@ START_TEST(test_inspection) {
         }
         check_refusal(pair[0], "empty", memory_file("", 0), NULL, "empty");
         check_refusal(pair[0], "x.jpg", memory_file("GIF89a....", 10), "GIF", "format GIF");
-        check_refusal(pair[0], "nothing", -1, NULL, "no descriptor");
+        check_refusal(pair[0], "two\nlines\t\x1b[31m.jpg", -1, NULL, "no descriptor");
         ck_assert_int_eq(pipe(pipes), 0);
         close(pipes[1]);
         check_refusal(pair[0], "pipe", pipes[0], NULL, "not a regular file");
