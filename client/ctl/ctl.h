@@ -73,6 +73,11 @@ void ctl_live(const char *format, ...) __attribute__((format(printf, 1, 2)));
 /* Removes it. */
 void ctl_live_end(void);
 
+/* What a noun ends in after this number. */
+static inline const char *ctl_plural(uint64_t n) {
+        return n == 1 ? "" : "s";
+}
+
 /* For struct pinfeed_attach: shows the daemon's progress as a live line. */
 void ctl_progress(void *context, const char *text);
 

@@ -256,10 +256,6 @@ static void peek_choose_levels(struct peek *peek) {
 
 /* ---- drawing ---- */
 
-static const char *plural(uint64_t n) {
-        return n == 1 ? "" : "s";
-}
-
 /* ", 1 replaced, 3 of padding" */
 static const char *peek_count_marked(const struct peek *peek, char text[TEXT_MAX]) {
         size_t n = 0;
@@ -278,12 +274,12 @@ static void peek_make_headings(const struct peek *peek, char lines[SHEET_HEADING
         char marked[TEXT_MAX];
 
         snprintf(lines[0], TEXT_MAX, "%s, epoch %llu, row%s %llu", peek->pipeline,
-                 (unsigned long long)peek->epoch, plural(n), (unsigned long long)peek->first);
+                 (unsigned long long)peek->epoch, ctl_plural(n), (unsigned long long)peek->first);
         if (n > 1)
                 snprintf(lines[0] + strlen(lines[0]), TEXT_MAX - strlen(lines[0]), " to %llu",
                          (unsigned long long)peek->first + n - 1);
         snprintf(lines[1], TEXT_MAX, "%u of %u row%s, %u x %u %s%s%s", peek->n_rows, peek->batch_rows,
-                 plural(peek->batch_rows), picture->width, picture->height, dtype_name(picture->dtype),
+                 ctl_plural(peek->batch_rows), picture->width, picture->height, dtype_name(picture->dtype),
                  peek->range, peek_count_marked(peek, marked));
 }
 
@@ -344,7 +340,8 @@ static int peek_write(const struct peek *peek, const struct sheet *sheet) {
                 return ctl_fail("--out: %s", fault.text);
         fprintf(is_stdout ? stderr : stdout, "wrote %s: %u of %u row%s of epoch %llu%s\n",
                 is_stdout ? "standard output" : peek->out, peek->n_rows, peek->batch_rows,
-                plural(peek->batch_rows), (unsigned long long)peek->epoch, peek_count_marked(peek, marked));
+                ctl_plural(peek->batch_rows), (unsigned long long)peek->epoch,
+                peek_count_marked(peek, marked));
         return CTL_OK;
 }
 

@@ -94,17 +94,13 @@ static void print_list(const json_t *list) {
         table_deinit(&table);
 }
 
-static const char *plural(uint64_t n) {
-        return n == 1 ? "" : "s";
-}
-
 /* "10,000 samples, 3 bad, 1 condemned; 2 condemned samples cleared" */
 static void print_summary(const json_t *summary, size_t listed) {
         uint64_t samples = ctl_number_of(summary, "samples"), bad = ctl_number_of(summary, "bad"),
                  condemned = ctl_number_of(summary, "condemned"), cleared = ctl_number_of(summary, "cleared");
         char text[NUMBER_TEXT_MAX];
 
-        printf("%s sample%s, ", number_format_count(text, samples), plural(samples));
+        printf("%s sample%s, ", number_format_count(text, samples), ctl_plural(samples));
         printf("%s bad", number_format_count(text, bad));
         if (bad > listed)
                 printf(" (the first %zu are listed)", listed);
@@ -112,7 +108,7 @@ static void print_summary(const json_t *summary, size_t listed) {
                 printf(", %s condemned", number_format_count(text, condemned));
         if (cleared > 0)
                 printf("; %s condemned sample%s cleared%s", number_format_count(text, cleared),
-                       plural(cleared),
+                       ctl_plural(cleared),
                        json_is_true(json_object_get(summary, "restarted"))
                                ? ""
                                : ", and replaced until the last job of this run has left");
