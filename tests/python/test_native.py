@@ -433,6 +433,23 @@ class Batches(unittest.TestCase):
                     labels = numpy.concatenate([labels for _, labels in loader])
                 self.assertEqual(labels.tolist(), [label for _, label in dataset.samples])
 
+    @needs_torchvision
+    def test_a_folder_that_changes_unnoticed(self):
+        """Should the daemon know another number of files than the dataset all the same, that is told."""
+        root = os.path.join(self.private.directory, 'unnoticed')
+        steps = torchvision.transforms.Compose([torchvision.transforms.CenterCrop(8), torchvision.transforms.ToTensor()])
+        with mock.patch.object(sys.modules[translate.__module__], '_identity', return_value='always'):
+            for files in (2, 3):
+                subprocess.run([os.path.join(BUILD, 'tests/support/draw-images'), root, '--classes', '1', '--per-class',
+                                str(files), '--size', '8x8'], check=True, stdout=subprocess.DEVNULL)
+                dataset = tv_folder(root, steps)
+                if files == 2:
+                    with pinfeed.DataLoader(dataset, batch_size=2, num_workers=1, native=True) as loader:
+                        self.assertEqual(sum(len(labels) for _, labels in loader), 2)
+                else:
+                    with self.assertRaisesRegex(pinfeed.Stale, 'since the dataset was made: there are 2 samples, not 3'):
+                        pinfeed.DataLoader(dataset, batch_size=2, num_workers=1, native=True)
+
     def assert_same(self, dataset, difference=0.0):
         """As a DataLoader's, up to a difference."""
         theirs = torch.utils.data.DataLoader(dataset, batch_size=4)

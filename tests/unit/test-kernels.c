@@ -12,6 +12,7 @@
 #include "tests/support/run.h"
 
 #include <check.h>
+#include <errno.h>
 #include <math.h>
 #include <nettle/sha2.h>
 #include <stdio.h>
@@ -362,6 +363,20 @@ START_TEST(test_a_used_resizer_gives_the_same) {
 }
 END_TEST
 
+/* A row of pixels as wide as a PNG can be, to one pixel: its weights are more than 32 bits count, and no
+ * pixel is read. */
+START_TEST(test_weights_that_cannot_be_counted) {
+        struct resizer resizer = {0};
+        uint8_t from[3] = {0}, to[3];
+
+        ck_assert_int_eq(resizer_run(&resizer, RESIZE_LANCZOS, to, 3, 1, 1, from, 3, 715827890, 1),
+                         -EOVERFLOW);
+        ck_assert_int_eq(resizer_run(&resizer, RESIZE_LANCZOS, to, 3, 1, 1, from, 3, 1, 715827890),
+                         -EOVERFLOW);
+        resizer_deinit(&resizer);
+}
+END_TEST
+
 /* ---- convert ---- */
 
 static const float mean[3] = {0.485f, 0.456f, 0.406f}, deviation[3] = {0.229f, 0.224f, 0.225f};
@@ -532,6 +547,7 @@ int main(void) {
         tcase_add_test(resize, test_nearest_copies_pixels);
         tcase_add_test(resize, test_resize_keeps_extremes);
         tcase_add_test(resize, test_a_used_resizer_gives_the_same);
+        tcase_add_test(resize, test_weights_that_cannot_be_counted);
         tcase_add_test(convert, test_every_value_converts_right);
         tcase_add_test(convert, test_float16_at_its_ends);
         tcase_add_test(convert, test_ties_go_to_even);
