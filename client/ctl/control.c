@@ -22,7 +22,7 @@ enum {
         CONTROL_TIMEOUT_S = 10, /* the daemon promises one */
 };
 
-static int control_connect(const char *runtime_dir, struct fault *fault) {
+int control_connect(const char *runtime_dir, bool waiting, struct fault *fault) {
         struct sockaddr_un address = {.sun_family = AF_UNIX};
         struct timeval timeout = {.tv_sec = CONTROL_TIMEOUT_S};
         _cleanup_(fd_closep) int fd = -1;
@@ -36,7 +36,7 @@ static int control_connect(const char *runtime_dir, struct fault *fault) {
                                  sizeof(address.sun_path) - sizeof("/control.sock"));
         strcat(strcpy(address.sun_path, directory), "/control.sock");
 
-        fd = socket(AF_UNIX, SOCK_STREAM | SOCK_CLOEXEC, 0);
+        fd = socket(AF_UNIX, SOCK_STREAM | SOCK_CLOEXEC | (waiting ? 0 : SOCK_NONBLOCK), 0);
         if (fd < 0)
                 return fault_set(fault, -errno, "making a socket failed: %s", strerror(errno));
         setsockopt(fd, SOL_SOCKET, SO_RCVTIMEO, &timeout, sizeof(timeout));
@@ -51,7 +51,7 @@ static int control_connect(const char *runtime_dir, struct fault *fault) {
 }
 
 bool control_is_served(const char *runtime_dir) {
-        _cleanup_(fd_closep) int fd = control_connect(runtime_dir, NULL);
+        _cleanup_(fd_closep) int fd = control_connect(runtime_dir, true, NULL);
 
         return fd != -ENOENT;
 }
@@ -88,7 +88,7 @@ json_t *control_ask_long(const char *runtime_dir, const char *line,
         json_t *json;
         int fd;
 
-        fd = control_connect(runtime_dir, fault);
+        fd = control_connect(runtime_dir, true, fault);
         if (fd < 0)
                 return NULL;
         stream = fdopen(fd, "r+");

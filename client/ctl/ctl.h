@@ -16,6 +16,7 @@ enum {
         CTL_OK = 0,
         CTL_FAILED = 1,
         CTL_USAGE = 2,
+        CTL_INTERRUPTED = 130, /* by SIGINT */
 };
 
 struct ctl {
@@ -41,6 +42,7 @@ int command_verify(const struct ctl *ctl, int argc, char **argv);
 int command_run(const struct ctl *ctl, int argc, char **argv);
 int command_inspect(const struct ctl *ctl, int argc, char **argv);
 int command_doctor(const struct ctl *ctl, int argc, char **argv);
+int command_top(const struct ctl *ctl, int argc, char **argv);
 
 /* Says what is wrong with the command line. Returns CTL_USAGE. `format` NULL: getopt_long has said it. */
 int ctl_usage(const struct ctl *ctl, const char *format, ...) __attribute__((format(printf, 2, 3)));
@@ -62,7 +64,7 @@ int ctl_number(const struct ctl *ctl, const char *option, const char *text, uint
  * False: *r is to be returned. */
 bool ctl_json_option(const struct ctl *ctl, int argc, char **argv, bool *as_json, int *r);
 
-/* A member of an answer: its text, or "-"; its number, or 0. */
+/* member.c: a member of an answer: its text, or "-"; its number, or 0. */
 const char *ctl_text_of(const json_t *object, const char *name);
 uint64_t ctl_number_of(const json_t *object, const char *name);
 
@@ -81,7 +83,12 @@ static inline const char *ctl_plural(uint64_t n) {
 /* For struct pinfeed_attach: shows the daemon's progress as a live line. */
 void ctl_progress(void *context, const char *text);
 
-/* control.c: sends one line to the daemon and returns the last line of its reply (a new reference); NULL with
+/* control.c: a connection to the daemon, which waits for neither side for longer than 10 s, or not at all.
+ * It, -ENOENT when none listens there, or another negative errno; -EAGAIN: without waiting it was not to be
+ * had. */
+int control_connect(const char *runtime_dir, bool waiting, struct fault *fault);
+
+/* Sends one line to the daemon and returns the last line of its reply (a new reference); NULL with
  * the text of what went wrong, also when that is the daemon's own answer. */
 json_t *control_ask(const char *runtime_dir, const char *line, struct fault *fault);
 

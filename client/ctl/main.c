@@ -39,6 +39,13 @@ static const struct command commands[] = {
          "What is delivered was handed to a job, where it may still lie unread.\n\n"
          "  --json             as JSON\n",
          command_status},
+        {"top", "[options]", "watch it: rates, workers, rings, jobs",
+         "On a terminal a screen that is drawn anew after each interval: q ends it, space pauses, + and -\n"
+         "change the interval, arrows and pages scroll the jobs. Elsewhere a line for each pipeline and\n"
+         "interval. Goes on when the daemon ends and comes back.\n\n"
+         "  --interval S       seconds, from 0.2 to 60 (default: 1)\n"
+         "  --once             print one screen as text, after one interval, and end\n",
+         command_top},
         {"doctor", "[--json]", "what a job would find on this machine, and what needs attention",
          "The daemon, shared memory, the CUDA runtime and GPUs as this process sees them, and jobs that\n"
          "want their slots page-locked for a GPU. Exit code 1 if anything needs attention, marked !.\n\n"
@@ -186,16 +193,6 @@ bool ctl_json_option(const struct ctl *ctl, int argc, char **argv, bool *as_json
         if (c >= 0)
                 *r = c == 'h' ? ctl_help(ctl) : ctl_usage(ctl, NULL);
         return c < 0;
-}
-
-const char *ctl_text_of(const json_t *object, const char *name) {
-        const char *text = json_string_value(json_object_get(object, name));
-
-        return text ? text : "-";
-}
-
-uint64_t ctl_number_of(const json_t *object, const char *name) {
-        return (uint64_t)json_integer_value(json_object_get(object, name));
 }
 
 static bool live_shown;
