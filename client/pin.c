@@ -80,7 +80,8 @@ static int explain(const struct pins *pins, const struct view *view, const struc
         return fault_set(fault, r,
                          "slot %u (%s) cannot be page-locked for %s, %u are: %s; RLIMIT_MEMLOCK is %s%s",
                          slot, bytes, device->name, pins->n, why.text, limit,
-                         strcmp(limit, "unlimited") == 0 ? "" : ", raise it with ulimit -l or LimitMEMLOCK=");
+                         strcmp(limit, "unlimited") == 0 ? ", see the kernel's log for the driver's reason"
+                                                         : ", raise it with ulimit -l or LimitMEMLOCK=");
 }
 
 int pins_add(struct pins *pins, struct view *view, const struct device *device, uint32_t slot,

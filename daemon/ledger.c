@@ -119,8 +119,9 @@ int ledger_judge(const struct ledger *ledger, uint64_t samples, uint64_t rows_pr
         return fault_set(fault, -EIO,
                          "%s of %s samples seen so far %s bad, max_errors %.10g allows %s; mend or remove "
                          "the files that "
-                         "pinfeedctl status lists, or raise max_errors%s%s%s%s",
+                         "pinfeedctl status lists, or raise max_errors%s%s%s%s%s",
                          number_format_count(bad_text, bad), number_format_count(seen_text, seen),
                          bad == 1 ? "is" : "are", max_errors, number_format_count(allowed_text, allowed),
-                         first ? "; the first one: " : "", file, *file ? ": " : "", first ? first->text : "");
+                         first ? " (the first one: " : "", file, *file ? ": " : "", first ? first->text : "",
+                         first ? ")" : "");
 }

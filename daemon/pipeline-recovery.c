@@ -197,7 +197,7 @@ static void give_up(struct pipeline *pipeline, const struct pool_worker *worker,
 
         fault_set(&pipeline->failure, -EIO, "pipeline %s %s: %s%s", pipeline->label,
                   pipeline->state == PIPELINE_READY ? "cannot keep a worker alive" : "cannot start",
-                  failed->text, was_killed ? "; was it short of memory? the kernel's log says so" : "");
+                  failed->text, was_killed ? "; see the kernel's log: it says whether memory ran out" : "");
         pipeline_fail(pipeline, -EIO);
 }
 
@@ -223,6 +223,22 @@ static void bury_unborn(struct pipeline *pipeline, const struct pool_worker *wor
                 give_up(pipeline, worker, &failed);
 }
 
+/* What to do about it, should it happen again: its jobs notice nothing. */
+static const char *advise(enum pool_death death) {
+        switch (death) {
+        case POOL_DEATH_OUT_OF_MEMORY:
+                return "raise the cgroup's memory limit or lower `workers`";
+        case POOL_DEATH_KILLED:
+                return "see the kernel's log if nobody killed it on purpose";
+        case POOL_DEATH_TIMED_OUT:
+                return "raise `sample_timeout` if samples may take so long";
+        case POOL_DEATH_EXPELLED:
+                return "install pinfeedd and pinfeed-worker together";
+        default:
+                return "run 'pinfeedctl verify' to find samples that do this";
+        }
+}
+
 void pipeline_on_died(void *context, const struct pool_worker *worker) {
         struct pipeline *pipeline = context;
         enum pool_death death;
@@ -245,7 +261,8 @@ void pipeline_on_died(void *context, const struct pool_worker *worker) {
                 give_up(pipeline, worker, &failed);
                 return;
         }
-        log_line(LOG_ERROR, "pipeline %s: %s", pipeline->label, failed.text);
+        log_line(LOG_ERROR, "pipeline %s: %s; its rows are prepared again, %s", pipeline->label, failed.text,
+                 advise(death));
         fault_set(&pipeline->failure, -EIO, "pipeline %s: %s", pipeline->label, failed.text);
         pipeline->stepping = true; /* no new work before all of this is done */
         for (uint32_t i = 0; i < worker->n_chunks; i++)

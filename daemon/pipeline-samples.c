@@ -48,7 +48,8 @@ void pipeline_on_replaced(void *context, const struct pool_worker *worker,
         fault_sanitize(file, sizeof(file), replaced->file, strlen(replaced->file));
         fault_sanitize(text, sizeof(text), replaced->text, strlen(replaced->text));
         if (ledger_add(&pipeline->ledger, replaced->sample, replaced->error, file, text))
-                log_line(LOG_WARNING, "pipeline %s: sample %" PRIu64 "%s%s%s is replaced: %s",
+                log_line(LOG_WARNING,
+                         "pipeline %s: sample %" PRIu64 "%s%s%s is replaced: %s; mend or remove it",
                          pipeline->label, replaced->sample, *file ? " (" : "", file, *file ? ")" : "", text);
 }
 
@@ -213,10 +214,13 @@ void pipeline_condemn(struct pipeline *pipeline, uint64_t sample, const char *fi
         int r = verdicts_add(pipeline->verdicts, sample, file, text, (uint64_t)time(NULL));
 
         log_line(LOG_ERROR,
-                 "pipeline %s: sample %" PRIu64 "%s%s%s is condemned, it is replaced from now on: %s",
-                 pipeline->label, sample, *file ? " (" : "", file, *file ? ")" : "", text);
+                 "pipeline %s: sample %" PRIu64
+                 "%s%s%s is condemned, it is replaced from now on: %s; mend it, then run 'pinfeedctl verify "
+                 "%s'",
+                 pipeline->label, sample, *file ? " (" : "", file, *file ? ")" : "", text, pipeline->label);
         if (r < 0 || r == VERDICTS_E_FULL)
-                log_line(LOG_ERROR, "pipeline %s: no more samples can be condemned", pipeline->label);
+                log_line(LOG_ERROR, "pipeline %s: no more samples can be condemned; mend the data set",
+                         pipeline->label);
         tell_all(pipeline, sample);
         save(pipeline);
 }

@@ -404,9 +404,11 @@ static void on_broken(void *context, const struct pool_worker *worker, const str
         pipeline_clean_traceback(failed.traceback, sizeof(failed.traceback), broken->traceback);
         ledger_add(&pipeline->ledger, broken->sample, broken->error, failed.file, broken->text);
         verdict = pipeline->verdicts ? verdicts_find(pipeline->verdicts, broken->sample) : NULL;
-        fault_set(&fault, -EIO, "sample %" PRIu64 "%s%s%s, worker %u: %s%s%s", broken->sample,
+        fault_set(&fault, -EIO, "sample %" PRIu64 "%s%s%s, worker %u (pid %d): %s%s%s%s", broken->sample,
                   *failed.file ? " (" : "", failed.file, *failed.file ? ")" : "", worker->number,
-                  broken->text, verdict ? "; the last death: " : "", verdict ? verdict->text : "");
+                  worker->process.pid, broken->text, verdict ? "; the last death: " : "",
+                  verdict ? verdict->text : "",
+                  *failed.exception ? "" : "; mend or remove it, or set `on_error: replace`");
         snprintf(failed.text, sizeof(failed.text), "%s", fault.text);
         pipeline_lose(pipeline, lost, &failed);
 }

@@ -114,7 +114,7 @@ class TestRoom(FaultCase):
     def test_a_limit_of_the_users(self):
         dataset = Made(lambda index: torch.ones(1 if index < 8 else 10000), 12)
         arguments = {'batch_size': 4, 'num_workers': 1, 'collate_fn': join}
-        words = r'^batch 2, worker 0: BatchTooLarge: batch 2 needs 160,\d+ bytes, there is room for 5,000: pass batch_bytes='
+        words = r'^batch 2, worker 0 \(pid \d+\): BatchTooLarge: batch 2 needs 160,\d+ bytes, there is room for 5,000: pass batch_bytes='
         with self.assertRaisesRegex(ValueError, words) as caught:
             list(self.loader(dataset, batch_bytes=5000, **arguments))
         self.assertIsInstance(caught.exception, pinfeed.SampleError)
@@ -170,7 +170,7 @@ class TestWords(FaultCase):
 
     def test_a_sample_of_a_batch(self):
         error = self.error(Mendable({23}), collate_fn=stack)
-        words = r"^batch 5 \(sample 23\), worker \d: KeyError: 'no sample 23' \(test_dataloader_again.py:\d+\)"
+        words = r"^batch 5 \(sample 23\), worker \d \(pid \d+\): KeyError: 'no sample 23' \(test_dataloader_again.py:\d+\)"
         self.assertRegex(str(error), words)
         self.assertIsInstance(error, KeyError)
         self.assertEqual((error.batch, error.sample), (5, 23))
@@ -184,7 +184,7 @@ class TestWords(FaultCase):
             return stack(samples)
 
         error = self.error(Mendable(()), collate_fn=collate)
-        self.assertRegex(str(error), r"^batch 5, worker \d: KeyError: 'no batch'")
+        self.assertRegex(str(error), r"^batch 5, worker \d \(pid \d+\): KeyError: 'no batch'")
         self.assertEqual((error.batch, error.sample), (5, None))
 
     def test_a_death(self):

@@ -125,20 +125,20 @@ START_TEST(test_judge_says) {
         ck_assert_str_eq(fault.text,
                          "1 of 100 samples seen so far is bad, max_errors 0.001 allows 0; mend or remove the "
                          "files that "
-                         "pinfeedctl status lists, or raise max_errors; the first one: cat/17.jpg: the data "
-                         "ran dry");
+                         "pinfeedctl status lists, or raise max_errors (the first one: cat/17.jpg: the data "
+                         "ran dry)");
         for (uint64_t sample = 100; sample < 1400; sample++)
                 ledger_add(&ledger, sample, EIO, "", "");
         ck_assert_int_eq(ledger_judge(&ledger, 1000000, 40000, 0.03, &fault), -EIO);
         ck_assert_str_eq(fault.text,
                          "1,301 of 40,000 samples seen so far are bad, max_errors 0.03 allows 1,200; mend or "
                          "remove the "
-                         "files that pinfeedctl status lists, or raise max_errors; the first one: "
-                         "cat/17.jpg: the data ran dry");
+                         "files that pinfeedctl status lists, or raise max_errors (the first one: "
+                         "cat/17.jpg: the data ran dry)");
         ledger_deinit(&ledger);
         ledger_add(&ledger, 5, EIO, NULL, "no reason");
         ck_assert_int_eq(ledger_judge(&ledger, 10, 1000, 0, &fault), -EIO);
-        ck_assert_ptr_nonnull(strstr(fault.text, "raise max_errors; the first one: no reason"));
+        ck_assert_ptr_nonnull(strstr(fault.text, "raise max_errors (the first one: no reason)"));
 }
 END_TEST
 

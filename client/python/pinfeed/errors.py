@@ -173,7 +173,7 @@ def of_batch(error):
     if batch is None:
         return error
     known = {name: getattr(error, name) for name in _KNOWN}
-    text, found = error._text, re.search(rf'\bsample {batch}(, worker \d+: )sample (\d+): ', error._text)
+    text, found = error._text, re.search(rf'\bsample {batch}(, worker \d+ \(pid \d+\): )sample (\d+): ', error._text)
     if found:
         text = f'{text[:found.start()]}batch {batch} (sample {found[2]}){found[1]}{text[found.end():]}'
     else:
