@@ -2,15 +2,21 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 
 /* A picture is encoded in memory first, so that what can go wrong there leaves no trace. The bytes then go to
- * a temporary file beside the one that is asked for, which takes its name when all of them are in: whoever
- * has the name open, or is interrupted, finds the old file or the new one. A link is followed, and the file
- * that it names is replaced, not the link; a link to nothing is replaced itself. */
+ * a file without a name in the directory of the one that is asked for, which gets the name when all of them
+ * are in: whoever has the name open, or is interrupted, finds the old file or the new one, and a process that
+ * is killed while it writes leaves nothing. A name that is taken cannot be given directly, only by renaming:
+ * for that moment the file has a second one. So it has from the beginning where the file system knows no
+ * files without names.
+ *
+ * A link is followed, and the file that it names is replaced, not the link; a link to nothing is replaced
+ * itself. */
 
 #include "client/ctl/png.h"
 
 #include "base/cleanup.h"
 #include "base/fault.h"
 #include "base/fd.h"
+#include "base/number.h"
 
 #include <errno.h>
 #include <fcntl.h>
@@ -125,23 +131,71 @@ static int fill_file(int fd, const void *bytes, size_t n) {
         return fsync(fd);
 }
 
+/* A file without a name; -1: the file system has none. */
+static int open_unnamed(const char *target) {
+        char directory[PATH_MAX];
+
+        find_directory(directory, target);
+        return open(directory, O_TMPFILE | O_WRONLY | O_CLOEXEC, 0600);
+}
+
+/* Takes the name of `target`, or is gone. */
+static int put_in_place(const char *temporary, const char *target) {
+        int error;
+
+        if (rename(temporary, target) == 0)
+                return 0;
+        error = errno;
+        unlink(temporary);
+        errno = error;
+        return -1;
+}
+
+/* At once where the name is free, else in two steps. */
+static int give_name(int fd, const char *target, const char *temporary) {
+        char unnamed[NUMBER_TEXT_MAX + 16];
+
+        snprintf(unnamed, sizeof(unnamed), "/proc/self/fd/%d", fd);
+        if (linkat(AT_FDCWD, unnamed, AT_FDCWD, target, AT_SYMLINK_FOLLOW) == 0)
+                return 0;
+        if (errno != EEXIST || linkat(AT_FDCWD, unnamed, AT_FDCWD, temporary, AT_SYMLINK_FOLLOW) < 0)
+                return -1;
+        return put_in_place(temporary, target);
+}
+
+/* Where there are no files without names. */
+static int write_named(const char *target, char *temporary, const void *bytes, size_t n) {
+        _cleanup_(fd_closep) int fd = mkostemp(temporary, O_CLOEXEC);
+        int error;
+
+        if (fd < 0)
+                return -1;
+        if (fill_file(fd, bytes, n) == 0)
+                return put_in_place(temporary, target);
+        error = errno;
+        unlink(temporary);
+        errno = error;
+        return -1;
+}
+
+static int write_file(const char *target, const void *bytes, size_t n) {
+        _cleanup_(fd_closep) int fd = open_unnamed(target);
+        char temporary[PATH_MAX];
+
+        if ((size_t)snprintf(temporary, sizeof(temporary), "%s.XXXXXX", target) >= sizeof(temporary)) {
+                errno = ENAMETOOLONG;
+                return -1;
+        }
+        if (fd < 0)
+                return write_named(target, temporary, bytes, n);
+        snprintf(strrchr(temporary, '.'), sizeof(".XXXXXX"), ".%06d", (int)getpid() % 1000000);
+        return fill_file(fd, bytes, n) < 0 ? -1 : give_name(fd, target, temporary);
+}
+
 int png_write_file(const char *path, const void *bytes, size_t n, struct fault *fault) {
         _cleanup_(freep) char *target = realpath(path, NULL); /* NULL: there is none yet */
-        _cleanup_(fd_closep) int fd = -1;
-        char temporary[PATH_MAX];
-        int r;
 
         if (is_stream(path))
                 return write_stream(path, bytes, n, fault);
-        if ((size_t)snprintf(temporary, sizeof(temporary), "%s.XXXXXX", target ? target : path) >=
-            sizeof(temporary))
-                return fault_set(fault, -ENAMETOOLONG, "cannot write %s: the path is too long", path);
-        fd = mkostemp(temporary, O_CLOEXEC);
-        if (fd < 0)
-                return fail(fault, "write", path);
-        if (fill_file(fd, bytes, n) == 0 && rename(temporary, target ? target : path) == 0)
-                return 0;
-        r = fail(fault, "write", path);
-        unlink(temporary);
-        return r;
+        return write_file(target ? target : path, bytes, n) < 0 ? fail(fault, "write", path) : 0;
 }

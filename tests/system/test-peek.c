@@ -364,6 +364,13 @@ START_TEST(test_files_are_whole_or_untouched) {
         ck_assert_int_eq(stat(path_in(h, "real.png"), &status), 0);
         ck_assert_int_eq(status.st_size, 3);
 
+        /* Killed while it writes. */
+        ck_assert_int_ne(run_shell(h, &output, "ulimit -f 1; \"$1\" peek unit --out \"$2\"/sheet.png"), 0);
+        free(output);
+        ck_assert_uint_eq(count_pictures(h), 2);
+        ck_assert_int_eq(stat(path_in(h, "real.png"), &status), 0);
+        ck_assert_int_eq(status.st_size, 3);
+
         expect_peek(h, "unit --out %", "6 of 6 rows");
         ck_assert_uint_eq(count_pictures(h), 2);
         ck_assert_int_eq(lstat(path_in(h, "sheet.png"), &status), 0);
