@@ -61,14 +61,14 @@ static bool share_one(const char *a, const char *b, const char *const controller
         return false;
 }
 
-/* This process's path in the tree, from a line "ID:CONTROLLERS:PATH" of proc/self/cgroup. */
-static bool find_place(const char *root, const struct tree *tree, const char *const controllers[],
-                       char place[PATH_MAX]) {
+/* The process's path in the tree, from a line "ID:CONTROLLERS:PATH" of its proc/PROCESS/cgroup. */
+static bool find_place(const char *root, const char *process, const struct tree *tree,
+                       const char *const controllers[], char place[PATH_MAX]) {
         _cleanup_(fclosep) FILE *file = NULL;
         bool is_v2 = strcmp(tree->type, "cgroup2") == 0;
         char path[PATH_MAX + 32], line[PATH_MAX + 512];
 
-        snprintf(path, sizeof(path), "%s/proc/self/cgroup", root);
+        snprintf(path, sizeof(path), "%s/proc/%s/cgroup", root, process);
         file = fopen(path, "re");
         while (file && fgets(line, sizeof(line), file)) {
                 char *names = strchr(line, ':'), *at = names ? strchr(names + 1, ':') : NULL;
@@ -96,12 +96,12 @@ static const char *below_root(const char *place, const char *root) {
         return strcmp(place + length, "/") == 0 ? "" : place + length;
 }
 
-static void visit_tree(const char *root, const struct tree *tree, const char *const controllers[],
-                       cgroup_visit_fn visit, void *context) {
+static void visit_tree(const char *root, const char *process, const struct tree *tree,
+                       const char *const controllers[], cgroup_visit_fn visit, void *context) {
         char place[PATH_MAX], directory[3 * PATH_MAX];
         size_t top;
 
-        if (!find_place(root, tree, controllers, place))
+        if (!find_place(root, process, tree, controllers, place))
                 return;
         top = (size_t)snprintf(directory, sizeof(directory), "%s%s", root, tree->mount_point);
         snprintf(directory + top, sizeof(directory) - top, "%s", below_root(place, tree->root));
@@ -143,7 +143,8 @@ static bool parse_mount(const char *line, struct tree *tree) {
         return strcmp(tree->type, "cgroup") == 0 || strcmp(tree->type, "cgroup2") == 0;
 }
 
-void cgroup_visit(const char *root, const char *const controllers[], cgroup_visit_fn visit, void *context) {
+void cgroup_visit_of(const char *root, const char *process, const char *const controllers[],
+                     cgroup_visit_fn visit, void *context) {
         _cleanup_(fclosep) FILE *file = NULL;
         _cleanup_(freep) char *line = NULL;
         char path[PATH_MAX];
@@ -154,7 +155,11 @@ void cgroup_visit(const char *root, const char *const controllers[], cgroup_visi
         file = fopen(path, "re");
         while (file && getline(&line, &size, file) > 0)
                 if (parse_mount(line, &tree))
-                        visit_tree(root, &tree, controllers, visit, context);
+                        visit_tree(root, process, &tree, controllers, visit, context);
+}
+
+void cgroup_visit(const char *root, const char *const controllers[], cgroup_visit_fn visit, void *context) {
+        cgroup_visit_of(root, "self", controllers, visit, context);
 }
 
 /* Only its own cgroup: what happens to neighbours is not this process's business. */

@@ -16,6 +16,11 @@ typedef bool (*cgroup_visit_fn)(void *context, const char *directory, bool is_v2
  * tests. */
 void cgroup_visit(const char *root, const char *const controllers[], cgroup_visit_fn visit, void *context);
 
+/* The same for another process, whose number `process` is, as far as its cgroup lies in what this process
+ * sees mounted. */
+void cgroup_visit_of(const char *root, const char *process, const char *const controllers[],
+                     cgroup_visit_fn visit, void *context);
+
 /* First line of DIRECTORY/NAME, without its newline. False: it cannot be read. */
 bool cgroup_read_line(const char *directory, const char *name, char *line, int size);
 

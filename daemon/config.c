@@ -211,7 +211,7 @@ int config_define(struct config **config, const char *file, const char *text, co
 int config_new(struct config **config, struct fault *fault) {
         struct config *new = calloc(1, sizeof(*new));
 
-        if (!new || !(new->file = strdup("no configuration file"))) {
+        if (!new || !(new->file = strdup(CONFIG_NO_FILE))) {
                 free(new);
                 return fault_set(fault, -ENOMEM, "out of memory");
         }

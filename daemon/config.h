@@ -22,6 +22,9 @@ enum {
         CONFIG_LOOKAHEAD_MAX = 1000000,
 };
 
+/* In place of a file's name, where the configuration came from none. */
+#define CONFIG_NO_FILE "no configuration file"
+
 enum config_backing {
         CONFIG_BACKING_AUTO,
         CONFIG_BACKING_SHM,

@@ -493,6 +493,11 @@ static void add_account(json_t *object, const struct pipeline *pipeline, const s
         json_object_set_new(object, "shares_with", make_ids(ids, n));
 }
 
+/* The file that was read at the start, "" where there was none. */
+static const char *config_file(const struct config *config) {
+        return strcmp(config->file, CONFIG_NO_FILE) == 0 ? "" : config->file;
+}
+
 /* What it asked for, or its pipeline for it. */
 static void add_plan(json_t *object, const struct message_attach *attach) {
         json_object_set_new(object, "rank", unsigned_number(attach->rank));
@@ -572,8 +577,8 @@ json_t *status_make(const struct daemon *daemon) {
         return json_pack("{s:i, s:s, s:i, s:f, s:o, s:o, s:i, s:b, s:o, s:o, s:o, s:o, s:o, s:o}", "schema",
                          STATUS_SCHEMA, "version", PINFEED_VERSION, "pid", (int)getpid(), "uptime_seconds",
                          seconds_since(daemon->started_ns), "runtime_dir", text_or_null(daemon->directory),
-                         "config", text_or_null(daemon->config->file), "cpus", (int)daemon->budget.places,
-                         "cpus_auto", daemon->config->cpus == 0, "workers_busy", count_busy(daemon),
-                         "cpu_seconds", make_cpu_seconds(daemon), "pipelines", pipelines, "workers", workers,
-                         "jobs", jobs, "slots", slots);
+                         "config", text_or_null(config_file(daemon->config)), "cpus",
+                         (int)daemon->budget.places, "cpus_auto", daemon->config->cpus == 0, "workers_busy",
+                         count_busy(daemon), "cpu_seconds", make_cpu_seconds(daemon), "pipelines", pipelines,
+                         "workers", workers, "jobs", jobs, "slots", slots);
 }

@@ -22,9 +22,9 @@ enum {
         CONTROL_TIMEOUT_S = 10, /* the daemon promises one */
 };
 
-int control_connect(const char *runtime_dir, bool waiting, struct fault *fault) {
+int control_connect(const char *runtime_dir, unsigned seconds, struct fault *fault) {
         struct sockaddr_un address = {.sun_family = AF_UNIX};
-        struct timeval timeout = {.tv_sec = CONTROL_TIMEOUT_S};
+        struct timeval timeout = {.tv_sec = seconds};
         _cleanup_(fd_closep) int fd = -1;
         char directory[PATH_MAX];
         int r;
@@ -36,7 +36,7 @@ int control_connect(const char *runtime_dir, bool waiting, struct fault *fault) 
                                  sizeof(address.sun_path) - sizeof("/control.sock"));
         strcat(strcpy(address.sun_path, directory), "/control.sock");
 
-        fd = socket(AF_UNIX, SOCK_STREAM | SOCK_CLOEXEC | (waiting ? 0 : SOCK_NONBLOCK), 0);
+        fd = socket(AF_UNIX, SOCK_STREAM | SOCK_CLOEXEC | (seconds > 0 ? 0 : SOCK_NONBLOCK), 0);
         if (fd < 0)
                 return fault_set(fault, -errno, "making a socket failed: %s", strerror(errno));
         setsockopt(fd, SOL_SOCKET, SO_RCVTIMEO, &timeout, sizeof(timeout));
@@ -50,22 +50,26 @@ int control_connect(const char *runtime_dir, bool waiting, struct fault *fault) 
         return fault_set(fault, -errno, "connecting to %s failed: %s", address.sun_path, strerror(errno));
 }
 
-bool control_is_served(const char *runtime_dir) {
-        _cleanup_(fd_closep) int fd = control_connect(runtime_dir, true, NULL);
+bool control_is_served(const char *runtime_dir, pid_t *pid) {
+        _cleanup_(fd_closep) int fd = control_connect(runtime_dir, CONTROL_TIMEOUT_S, NULL);
+        socklen_t size = sizeof(struct ucred);
+        struct ucred peer = {};
 
+        if (fd >= 0)
+                (void)getsockopt(fd, SOL_SOCKET, SO_PEERCRED, &peer, &size);
+        *pid = peer.pid;
         return fd != -ENOENT;
 }
 
 /* The next line, without its end; NULL with the reason. */
-static json_t *control_read(FILE *stream, char **line, size_t *size, struct fault *fault) {
+static json_t *control_read(FILE *stream, char **line, size_t *size, unsigned seconds, struct fault *fault) {
         json_error_t error;
         json_t *json;
 
         errno = 0;
         if (getline(line, size, stream) < 0) {
                 if (errno == EAGAIN)
-                        fault_set(fault, -ETIMEDOUT, "the daemon has not answered in %d s",
-                                  CONTROL_TIMEOUT_S);
+                        fault_set(fault, -ETIMEDOUT, "the daemon has not answered in %u s", seconds);
                 else
                         fault_set(fault, -EPIPE, "the daemon hung up");
                 return NULL;
@@ -80,15 +84,17 @@ static json_t *control_read(FILE *stream, char **line, size_t *size, struct faul
         return json;
 }
 
-json_t *control_ask_long(const char *runtime_dir, const char *line,
-                         void (*on_line)(void *context, json_t *line), void *context, struct fault *fault) {
+/* No line of the answer may take longer than `seconds`. */
+static json_t *control_exchange(const char *runtime_dir, const char *line, unsigned seconds,
+                                void (*on_line)(void *context, json_t *line), void *context,
+                                struct fault *fault) {
         _cleanup_(freep) char *text = NULL;
         size_t size = 0;
         FILE *stream;
         json_t *json;
         int fd;
 
-        fd = control_connect(runtime_dir, true, fault);
+        fd = control_connect(runtime_dir, seconds, fault);
         if (fd < 0)
                 return NULL;
         stream = fdopen(fd, "r+");
@@ -100,19 +106,24 @@ json_t *control_ask_long(const char *runtime_dir, const char *line,
         fprintf(stream, "%s\n", line);
         fflush(stream); /* if that fails there will be no answer */
 
-        json = control_read(stream, &text, &size, fault);
+        json = control_read(stream, &text, &size, seconds, fault);
         while (json && !json_is_true(json_object_get(json, "done"))) {
                 if (on_line)
                         on_line(context, json);
                 json_decref(json);
-                json = control_read(stream, &text, &size, fault);
+                json = control_read(stream, &text, &size, seconds, fault);
         }
         fclose(stream);
         return json;
 }
 
-json_t *control_ask(const char *runtime_dir, const char *line, struct fault *fault) {
-        json_t *json = control_ask_long(runtime_dir, line, NULL, NULL, fault);
+json_t *control_ask_long(const char *runtime_dir, const char *line,
+                         void (*on_line)(void *context, json_t *line), void *context, struct fault *fault) {
+        return control_exchange(runtime_dir, line, CONTROL_TIMEOUT_S, on_line, context, fault);
+}
+
+json_t *control_ask_within(const char *runtime_dir, const char *line, unsigned seconds, struct fault *fault) {
+        json_t *json = control_exchange(runtime_dir, line, seconds, NULL, NULL, fault);
 
         if (json && json_is_string(json_object_get(json, "error"))) {
                 const char *error = json_string_value(json_object_get(json, "error"));
@@ -122,4 +133,8 @@ json_t *control_ask(const char *runtime_dir, const char *line, struct fault *fau
                 return NULL;
         }
         return json;
+}
+
+json_t *control_ask(const char *runtime_dir, const char *line, struct fault *fault) {
+        return control_ask_within(runtime_dir, line, CONTROL_TIMEOUT_S, fault);
 }

@@ -5,8 +5,10 @@
 /* pinfeedctl: what its commands share. */
 
 #include <jansson.h>
+#include <limits.h>
 #include <stdbool.h>
 #include <stdint.h>
+#include <sys/types.h>
 
 struct fault;
 struct pinfeed_job;
@@ -83,17 +85,21 @@ static inline const char *ctl_plural(uint64_t n) {
 /* For struct pinfeed_attach: shows the daemon's progress as a live line. */
 void ctl_progress(void *context, const char *text);
 
-/* control.c: a connection to the daemon, which waits for neither side for longer than 10 s, or not at all.
- * It, -ENOENT when none listens there, or another negative errno; -EAGAIN: without waiting it was not to be
- * had. */
-int control_connect(const char *runtime_dir, bool waiting, struct fault *fault);
+/* control.c: a connection to the daemon, which waits for neither side for longer than `seconds`, or (0) not
+ * at all. It, -ENOENT when none listens there, or another negative errno; -EAGAIN: without waiting it was not
+ * to be had. */
+int control_connect(const char *runtime_dir, unsigned seconds, struct fault *fault);
 
 /* Sends one line to the daemon and returns the last line of its reply (a new reference); NULL with
  * the text of what went wrong, also when that is the daemon's own answer. */
 json_t *control_ask(const char *runtime_dir, const char *line, struct fault *fault);
 
-/* Whether a daemon listens there, or something else is wrong than that none does. */
-bool control_is_served(const char *runtime_dir);
+/* The same for who cannot wait as long as that takes at most. */
+json_t *control_ask_within(const char *runtime_dir, const char *line, unsigned seconds, struct fault *fault);
+
+/* Whether a daemon listens there, or something else is wrong than that none does. *pid is who listens, or 0
+ * where that cannot be seen. */
+bool control_is_served(const char *runtime_dir, pid_t *pid);
 
 /* The same for an answer of many lines: each but the last is given to `on_line`, which may keep a reference.
  * None may take longer than a whole answer of control_ask. The last one is returned as it is, also when it
@@ -104,6 +110,10 @@ json_t *control_ask_long(const char *runtime_dir, const char *line,
 /* map.c: how a job maps the ring, "pinned 6/16" or "read-only"; NULL when there is nothing to say, since
  * it asks for no slots that a GPU can read. */
 const char *ctl_map(const json_t *job, char *text, size_t size);
+
+/* config.c: the file that the daemon was started with, as this process would open it. False: there is none,
+ * as with a private daemon. */
+bool ctl_config_path(const json_t *status, char path[PATH_MAX]);
 
 /* stages.c: a table of the stages that rows go through, behind an empty line; nothing where there are none.
  */

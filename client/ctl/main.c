@@ -46,10 +46,14 @@ static const struct command commands[] = {
          "  --interval S       seconds, from 0.2 to 60 (default: 1)\n"
          "  --once             print one screen as text, after one interval, and end\n",
          command_top},
-        {"doctor", "[--json]", "what a job would find on this machine, and what needs attention",
-         "The daemon, shared memory, the CUDA runtime and GPUs as this process sees them, and jobs that\n"
-         "want their slots page-locked for a GPU. Exit code 1 if anything needs attention, marked !.\n\n"
-         "  --json             as JSON: findings (what, text, attention), attention (how many)\n",
+        {"doctor", "[--config FILE] [--json]",
+         "what a job would find on this machine, and what to do about it",
+         "The daemon, its sockets and configuration, kernel, memory, limits, control groups and GPUs, as\n"
+         "this process sees them. What needs attention is marked !, what does not work ✗ (X), each with\n"
+         "one remedy below it. Exit code 0 if nothing needs attention, 1 for warnings, 3 for errors.\n\n"
+         "  --config FILE      check this one, instead of the daemon's or /etc/pinfeed/pinfeed.yaml\n"
+         "  --json             as JSON: findings (area, what, level, text, remedy, attention),\n"
+         "                     attention (how many need it), worst (a level)\n",
          command_doctor},
         {"bench", "PIPELINE [options]", "attach jobs, read, and measure",
          "  --jobs N           attach N jobs, all before the first of them reads (default: 1)\n"
@@ -108,7 +112,7 @@ static const struct command commands[] = {
          "becomes COMMAND. The daemon ends some time after its last job has left.\n\n"
          "  --linger S         that time in seconds (default: 60), also until the first job comes\n"
          "  --config FILE      pipelines that are there from the beginning; a daemon that runs\n"
-         "                     already does not read it\n",
+         "                     already must have been started with it\n",
          command_run},
         {NULL},
 };

@@ -11,6 +11,7 @@
 #include "client/ctl/ctl.h"
 
 #include "base/cleanup.h"
+#include "base/fault.h"
 #include "base/program.h"
 
 #include <errno.h>
@@ -26,6 +27,7 @@
 enum {
         RUN_LINGER_MAX_S = 31536000,
         RUN_ARGUMENTS_MAX = 10,
+        RUN_STATUS_S = 10,
         RUN_NOT_EXECUTABLE = 126, /* as shells have it */
         RUN_NOT_FOUND = 127,
 };
@@ -111,6 +113,30 @@ static int start(const struct ctl *ctl, struct run *run) {
         return *run->directory ? CTL_OK : CTL_FAILED;
 }
 
+/* A daemon that was there before does not read the file, so it must have been started with it: else the
+ * command would find other pipelines than it was given. */
+static int expect_config(const struct run *run) {
+        char file[PATH_MAX], served[PATH_MAX] = "no file";
+        struct fault fault;
+        json_t *status;
+        bool same;
+        int r = CTL_OK;
+
+        status = control_ask_within(run->directory, "status", RUN_STATUS_S, &fault);
+        if (!status)
+                return ctl_fail("%s", fault.text);
+        if (ctl_config_path(status, file) && !realpath(file, served))
+                snprintf(served, sizeof(served), "%s", file);
+        same = realpath(run->config, file) && strcmp(file, served) == 0;
+        if (!same)
+                r = ctl_fail("the daemon in %s (pid %llu) was started with %s and not with %s; end it with "
+                             "'kill %llu', or leave --config out",
+                             run->directory, (unsigned long long)ctl_number_of(status, "pid"), served,
+                             run->config, (unsigned long long)ctl_number_of(status, "pid"));
+        json_decref(status);
+        return r;
+}
+
 int command_run(const struct ctl *ctl, int argc, char **argv) {
         static const struct option options[] = {{"linger", required_argument, NULL, 'l'},
                                                 {"config", required_argument, NULL, 'c'},
@@ -130,7 +156,7 @@ int command_run(const struct ctl *ctl, int argc, char **argv) {
         }
         if (optind == argc)
                 return ctl_usage(ctl, "expected a command to run");
-        if (start(ctl, &run) != CTL_OK)
+        if (start(ctl, &run) != CTL_OK || (run.config && expect_config(&run) != CTL_OK))
                 return CTL_FAILED;
         if (setenv("PINFEED_RUNTIME_DIR", run.directory, 1) < 0)
                 return ctl_fail("out of memory");

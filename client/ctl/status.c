@@ -61,6 +61,7 @@ static void add_seconds(struct table *table, double seconds) {
 }
 
 static void print_daemon(const json_t *status) {
+        const char *config = json_string_value(json_object_get(status, "config"));
         char up[NUMBER_TEXT_MAX], daemon[NUMBER_TEXT_MAX], workers[NUMBER_TEXT_MAX];
         const json_t *cpu = json_object_get(status, "cpu_seconds");
 
@@ -70,7 +71,7 @@ static void print_daemon(const json_t *status) {
                          (unsigned long long)ctl_number_of(status, "cpus"),
                          table_seconds(daemon, real_of(cpu, "daemon")),
                          table_seconds(workers, real_of(cpu, "workers")));
-        table_print_text(2, "configuration %s, runtime directory %s", ctl_text_of(status, "config"),
+        table_print_text(2, "configuration %s, runtime directory %s", config ? config : "none",
                          ctl_text_of(status, "runtime_dir"));
 }
 

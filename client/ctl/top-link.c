@@ -46,7 +46,7 @@ static int gone(struct top_link *link, struct fault *fault) {
 /* 0 with a connection, or without one where the daemon takes none at the moment, which is no answer either.
  */
 static int connect_link(struct top_link *link, struct fault *fault) {
-        int fd = control_connect(link->runtime_dir, false, fault);
+        int fd = control_connect(link->runtime_dir, 0, fault);
 
         if (fd == -ENOENT) {
                 hang_up(link);

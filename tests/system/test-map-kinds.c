@@ -24,9 +24,9 @@ enum {
         SLOTS = 16,
 };
 
-#define REFUSED                                                                                              \
-        "cudaHostRegister of slot 6 failed: cudaErrorMemoryAllocation (2), out of memory; RLIMIT_MEMLOCK "   \
-        "is 8,388,608 bytes: raise it"
+#define REFUSED_CAUSE  "cudaHostRegister of slot 6 failed: cudaErrorMemoryAllocation (2), out of memory"
+#define REFUSED_REMEDY "RLIMIT_MEMLOCK is 8,388,608 bytes: raise it"
+#define REFUSED        REFUSED_CAUSE "; " REFUSED_REMEDY
 
 static struct harness *start(void) {
         struct harness *h = harness_new();
@@ -118,7 +118,10 @@ static char *show_jobs(struct harness *h, uint16_t columns) {
 
 static char *run_doctor(struct harness *h, const char *option, int expected_exit) {
         char *text;
-        int status = harness_run(h, SOON_MS, &text, (const char *[]){"pinfeedctl", "doctor", option, NULL});
+        int status;
+
+        setenv("LC_ALL", "C", 1); /* marks in ASCII */
+        status = harness_run(h, SOON_MS, &text, (const char *[]){"pinfeedctl", "doctor", option, NULL});
 
         ck_assert_msg(status == expected_exit, "exit status %d of:\n%s", status, text);
         return text;
@@ -138,9 +141,9 @@ START_TEST(test_J14_how_many_slots) {
         ck_assert_ptr_null(strstr(text, "as it should be"));
         free(text);
         text = run_doctor(h, NULL, 0);
-        harness_expect_words(text, "\n  job 1: trainer, pid ");
+        harness_expect_words(text, "\n  + job 1: trainer, pid ");
         harness_expect_words(text, ", pinned 6/16: as it should be\n");
-        harness_expect_words(text, "\nnothing needs attention\n");
+        harness_expect_words(text, "\nnothing needs attention: ");
         free(text);
         close(fd);
         harness_stop(h, SIGTERM, 0);
@@ -182,9 +185,9 @@ START_TEST(test_J4_page_locking_is_refused) {
                 free(text);
         }
         text = run_doctor(h, NULL, 1);
-        harness_expect_words(text, "\n! job 1: trainer, pid ");
-        harness_expect_words(text, ", read-only 7/16: " REFUSED "\n");
-        harness_expect_words(text, "\n  jobs: 1 that page-locks nothing\n");
+        harness_expect_words(text, "\n  ! job 1: trainer, pid ");
+        harness_expect_words(text, ", read-only 7/16: " REFUSED_CAUSE "\n      > " REFUSED_REMEDY "\n");
+        harness_expect_words(text, "\n  + jobs: 1 that page-locks nothing\n");
         free(text);
         reader_close(&beside);
         close(fd);
@@ -211,7 +214,7 @@ START_TEST(test_jobs_without_a_gpu) {
         say_mapped(never, MESSAGE_MAP_READ_ONLY, 1, "pin is never");
         expect_map(h, "never", "read-only", 1, "pin is never");
         text = run_doctor(h, NULL, 0);
-        harness_expect_words(text, "\n  jobs: 1 that page-locks nothing\n");
+        harness_expect_words(text, "\n  + jobs: 1 that page-locks nothing\n");
         harness_expect_words(text, ", read-only 1/16: pin is never\n");
         free(text);
         ck_assert(!harness_log_contains(h, "page-locked"));
@@ -230,25 +233,25 @@ START_TEST(test_doctor_finds_a_daemon_or_none) {
 
         text = run_doctor(h, NULL, 0);
         printf("# %s", text);
-        snprintf(words, sizeof(words), "  daemon: pinfeedd %s, pid %d, in %s\n", pinfeed_version(),
+        snprintf(words, sizeof(words), "Daemon\n  + daemon: pinfeedd %s, pid %d, in %s\n", pinfeed_version(),
                  (int)harness_daemon_pid(h), harness_runtime_directory(h));
         ck_assert_msg(strncmp(text, words, strlen(words)) == 0, "no '%s' in:\n%s", words, text);
-        harness_expect_words(text, "\n  shared memory: ");
-        harness_expect_words(text, "\n  locked memory: RLIMIT_MEMLOCK is ");
-        harness_expect_words(text, "\n  CUDA runtime: ");
+        harness_expect_words(text, "\n  + shared memory: ");
+        harness_expect_words(text, "\n  + locked memory: RLIMIT_MEMLOCK is ");
+        harness_expect_words(text, "\n  + CUDA runtime: ");
         free(text);
         harness_stop(h, SIGTERM, 0);
         text = run_doctor(h, NULL, 0);
-        snprintf(words, sizeof(words), "  daemon: none in %s; ", harness_runtime_directory(h));
+        snprintf(words, sizeof(words), "  - daemon: none in %s; ", harness_runtime_directory(h));
         harness_expect_words(text, words);
         free(text);
         harness_free(h);
 }
 END_TEST
 
-/* Something that listens where the daemon would, and answers each question with that. Two come: one to ask,
- * one to see whether anybody is there. */
-static pid_t answer_with(struct harness *h, const char *answer, bool asked_again) {
+/* Something that listens where the daemon would, and answers each question with that. After the one that asks
+ * others come, which see whether anybody is there. */
+static pid_t answer_with(struct harness *h, const char *answer, int others) {
         struct sockaddr_un address = {.sun_family = AF_UNIX};
         int listening = socket(AF_UNIX, SOCK_STREAM | SOCK_CLOEXEC, 0);
         char question[64];
@@ -257,10 +260,10 @@ static pid_t answer_with(struct harness *h, const char *answer, bool asked_again
         ck_assert_int_eq(mkdir(harness_runtime_directory(h), 0700), 0);
         snprintf(address.sun_path, sizeof(address.sun_path), "%s/control.sock", harness_runtime_directory(h));
         ck_assert_int_eq(bind(listening, (struct sockaddr *)&address, sizeof(address)), 0);
-        ck_assert_int_eq(listen(listening, 2), 0);
+        ck_assert_int_eq(listen(listening, 1 + others), 0);
         pid = fork();
         ck_assert_int_ge(pid, 0);
-        for (int i = 0; pid == 0 && i < 1 + asked_again; i++) {
+        for (int i = 0; pid == 0 && i < 1 + others; i++) {
                 int fd = accept(listening, NULL, NULL);
 
                 if (i == 0 && read(fd, question, sizeof(question)) > 0)
@@ -275,11 +278,12 @@ static pid_t answer_with(struct harness *h, const char *answer, bool asked_again
 
 START_TEST(test_doctor_finds_a_silent_daemon) {
         struct harness *h = harness_new();
-        pid_t pid = answer_with(h, "", true);
-        char *text = run_doctor(h, NULL, 1);
+        pid_t pid = answer_with(h, "", 2);
+        char *text = run_doctor(h, NULL, 3);
 
-        harness_expect_words(text, "! daemon: the daemon hung up\n");
-        harness_expect_words(text, "\n1 of these needs attention\n");
+        harness_expect_words(text, "  X daemon: in ");
+        harness_expect_words(text, ": the daemon hung up\n      > restart the daemon, and keep its log\n");
+        harness_expect_words(text, " needs attention: 1 error\n");
         free(text);
         ck_assert_int_eq(harness_join(h, pid, SOON_MS), 0);
         harness_free(h);
@@ -288,11 +292,11 @@ END_TEST
 
 START_TEST(test_doctor_finds_another_version) {
         struct harness *h = harness_new();
-        pid_t pid = answer_with(h, "{\"version\": \"9.9.9\", \"pid\": 7, \"done\": true}\n", false);
+        pid_t pid = answer_with(h, "{\"version\": \"9.9.9\", \"pid\": 7, \"done\": true}\n", 1);
         char *text = run_doctor(h, NULL, 1);
 
-        harness_expect_words(text, "! daemon: pinfeedd 9.9.9, pid 7, in ");
-        harness_expect_words(text, "; install one version\n");
+        harness_expect_words(text, "  ! daemon: pinfeedd 9.9.9, pid 7, in ");
+        harness_expect_words(text, "\n      > install one version, and restart the daemon\n");
         free(text);
         ck_assert_int_eq(harness_join(h, pid, SOON_MS), 0);
         harness_free(h);
@@ -317,15 +321,16 @@ static const struct {
         const char *more;
         int exit;
 } machines[] = {
-        {"devices=2", "\n  GPUs: 2, the driver serves CUDA 13.0\n", "\n  CUDA runtime: 13.0, /", 0},
-        {"version=12080", "\n  GPUs: 1, the driver serves CUDA 12.8\n", "\n  CUDA runtime: 12.8, /", 0},
-        {"driver=0", "\n  GPUs: none, no driver: ", "cudaErrorInsufficientDriver (35)", 0},
+        {"devices=2", "\n  + GPUs: 2, the driver serves CUDA 13.0\n", "\n  + CUDA runtime: 13.0, /", 0},
+        {"version=12080", "\n  + GPUs: 1, the driver serves CUDA 12.8\n", "\n  + CUDA runtime: 12.8, /", 0},
+        {"driver=0", "\n  + GPUs: none, no driver: ", "cudaErrorInsufficientDriver (35)", 0},
         {"fail=cudaGetDeviceCount:1:100",
-         "\n  GPUs: none, the driver serves CUDA 13.0: ", "cudaErrorNoDevice (100)", 0},
+         "\n  + GPUs: none, the driver serves CUDA 13.0: ", "cudaErrorNoDevice (100)", 0},
         {"driver=11040 fail=cudaGetDeviceCount:1:35",
-         "\n! GPUs: none, the driver serves CUDA 11.4: ", "; install a newer driver, ", 1},
-        {"fail=cudaDriverGetVersion:1:999", "\n  GPUs: 1, no driver\n", "", 0},
-        {NULL, "\n! CUDA runtime: none: PINFEED_LIBCUDART names no CUDA runtime", "/nowhere/libcudart.so", 1},
+         "\n  ! GPUs: none, the driver serves CUDA 11.4: ", "\n      > install a newer driver, ", 1},
+        {"fail=cudaDriverGetVersion:1:999", "\n  + GPUs: 1, no driver\n", "", 0},
+        {NULL, "\n  ! CUDA runtime: none: PINFEED_LIBCUDART names no CUDA runtime", "/nowhere/libcudart.so",
+         1},
 };
 
 START_TEST(test_J12_what_there_is_of_cuda) {

@@ -587,6 +587,43 @@ START_TEST(run_gives_a_command_a_daemon) {
 }
 END_TEST
 
+/* A file of its own is served, or the command is not run. */
+START_TEST(run_beside_a_daemon_of_another_file) {
+        static const char *const command = "echo it ran";
+        struct harness *h = private_new();
+        char *output, words[HARNESS_PATH_MAX];
+        pid_t pid;
+
+        harness_write_config(h, "%s", PRIVATE_RAMP);
+        ck_assert_int_eq(start_by_hand(h, NULL, NULL, NULL), 0);
+        pid = private_pid(h);
+        ck_assert_int_eq(harness_run(h, PRIVATE_SOON_MS, &output,
+                                     (const char *[]){"pinfeedctl", "run", "--config", harness_config_path(h),
+                                                      "--", "sh", "-c", command, NULL}),
+                         1);
+        ck_assert_ptr_null(strstr(output, "it ran"));
+        harness_expect_words(output, "was started with no file and not with ");
+        harness_expect_words(output, harness_config_path(h));
+        snprintf(words, sizeof(words), "end it with 'kill %d'", (int)pid);
+        harness_expect_words(output, words);
+        free(output);
+        kill(pid, SIGTERM);
+        private_wait_ended(pid, PRIVATE_SOON_MS);
+        for (int i = 0; i < 2; i++) { /* starts one, and finds it */
+                ck_assert_int_eq(harness_run(h, PRIVATE_SOON_MS, &output,
+                                             (const char *[]){"pinfeedctl", "run", "--linger", "1",
+                                                              "--config", harness_config_path(h), "--", "sh",
+                                                              "-c", command, NULL}),
+                                 0);
+                harness_expect_words(output, "it ran");
+                free(output);
+        }
+        pid = private_pid(h);
+        private_wait_ended(pid, PRIVATE_SOON_MS);
+        private_finish(h);
+}
+END_TEST
+
 int main(void) {
         Suite *suite = suite_create("private");
         TCase *start = tcase_create("start"), *deaths = tcase_create("deaths"), *end = tcase_create("end"),
@@ -607,6 +644,7 @@ int main(void) {
         tcase_add_test(hand, full_log);
         tcase_add_test(hand, few_processors_are_said);
         tcase_add_test(hand, run_gives_a_command_a_daemon);
+        tcase_add_test(hand, run_beside_a_daemon_of_another_file);
         for (size_t i = 0; i < 4; i++) {
                 TCase *tcase = (TCase *[]){start, deaths, end, hand}[i];
 
