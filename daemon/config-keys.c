@@ -11,6 +11,7 @@
 #include "daemon/config-keys.h"
 
 #include "daemon/config.h"
+#include "daemon/metrics-address.h"
 
 #define TOP(member)      .offset = offsetof(struct config, member)
 #define PIPELINE(member) .offset = offsetof(struct config_pipeline, member)
@@ -47,6 +48,10 @@ const struct key config_keys[] = {
         {"idle", KEY_DOUBLE, TOP(idle), RANGE(0, IDLE_MAX), .fallback = "600.0",
          .help = "seconds without a job after which a pipeline's ring and workers go, until the next attach; "
                  "for pipelines without `idle` of their own"},
+        {"metrics_listen", KEY_TEXT, TOP(metrics_listen), RANGE(1, METRICS_ADDRESS_MAX - 1),
+         .fallback = "null",
+         .help = "where Prometheus finds metrics over HTTP: an address of the loopback and a port, "
+                 "\"127.0.0.1:9187\" or \"[::1]:9187\"; null: nowhere"},
         {0},
 };
 

@@ -24,6 +24,8 @@
 #include "daemon/config-keys.h"
 #include "daemon/config-mapping.h"
 #include "daemon/config-pipeline.h"
+#include "daemon/metrics-address.h"
+#include "daemon/metrics-http.h"
 
 #include <errno.h>
 #include <jansson.h>
@@ -58,6 +60,27 @@ static int read_cpus(struct config *config, const struct mapping *top, struct fa
                 return document_fault(top->document, node, &path, fault, r,
                                       "expected auto or a whole number from 1 to %d, got %s",
                                       CONFIG_WORKERS_MAX, document_describe(node, text));
+        return 0;
+}
+
+/* An address of the loopback, and something in this build that listens there. */
+static int check_metrics(const struct config *config, const struct mapping *top, struct fault *fault) {
+        struct document_path path = {NULL, "metrics_listen", 0};
+        const struct yaml_node_s *node = mapping_value(top, "metrics_listen");
+        struct sockaddr_storage address;
+        char text[DOCUMENT_TEXT_MAX];
+        const char *why;
+        socklen_t length;
+
+        if (!config->metrics_listen)
+                return 0;
+        if (metrics_address_parse(config->metrics_listen, &address, &length, &why) < 0)
+                return document_fault(top->document, node, &path, fault, -EINVAL, "%s, got %s", why,
+                                      document_describe(node, text));
+        if (!metrics_http_is_built())
+                return document_fault(top->document, node, &path, fault, -ENOSYS,
+                                      "this pinfeedd was built without libmicrohttpd and cannot serve HTTP; "
+                                      "expected nothing here: 'pinfeedctl metrics' prints the same text");
         return 0;
 }
 
@@ -113,7 +136,7 @@ static char *directory_of(const char *file) {
 
 /* What a definition may not say: it stands beside others in a daemon whose keys these are. */
 static int refuse_daemons_keys(const struct mapping *top, struct fault *fault) {
-        static const char *const names[] = {"cpus", "nice", "idle"};
+        static const char *const names[] = {"cpus", "nice", "idle", "metrics_listen"};
 
         for (size_t i = 0; i < sizeof(names) / sizeof(*names); i++) {
                 struct document_path path = {NULL, names[i], 0};
@@ -165,6 +188,8 @@ static int read_top(struct config *config, struct document *document, const stru
                 r = mapping_apply(&top, config, fault);
         if (!r)
                 r = read_cpus(config, &top, fault);
+        if (!r)
+                r = check_metrics(config, &top, fault);
         if (!r && daemon) {
                 config->cpus = daemon->cpus;
                 config->nice = daemon->nice;
@@ -226,6 +251,7 @@ struct config *config_free(struct config *config) {
         for (uint32_t i = 0; i < config->n_pipelines; i++)
                 config_pipeline_deinit(&config->pipelines[i]);
         free(config->pipelines);
+        keys_deinit(config_keys, config);
         free(config->file);
         free(config);
         return NULL;

@@ -87,7 +87,8 @@ struct config {
         char *file;    /* as given, for error texts */
         uint64_t cpus; /* 0: auto */
         int64_t nice;
-        double idle; /* of pipelines that do not say theirs */
+        double idle;          /* of pipelines that do not say theirs */
+        char *metrics_listen; /* NULL: nowhere; else metrics_address_parse takes it */
         uint32_t n_pipelines;
         struct config_pipeline *pipelines;
 };

@@ -12,11 +12,13 @@
 
 #include "daemon/control.h"
 
+#include "base/clock.h"
 #include "base/fault.h"
 #include "base/list.h"
 #include "daemon/legend.h"
 #include "daemon/listener.h"
 #include "daemon/log.h"
+#include "daemon/metrics.h"
 #include "daemon/status.h"
 #include "daemon/verify.h"
 
@@ -127,6 +129,18 @@ static void run_status(struct client *client, const json_t *arguments) {
         reply(client, status_make(client->control->daemon));
 }
 
+static void run_metrics(struct client *client, const json_t *arguments) {
+        struct daemon *daemon = client->control->daemon;
+        uint64_t began = clock_ns();
+        size_t length;
+        char *text = metrics_make(daemon, &length);
+
+        reply(client, text ? json_pack("{s:s#}", "text", text, (int)length)
+                           : make_error("%s", "pinfeedd has no memory for this answer; ask again later"));
+        free(text);
+        meter_count_scrapes(&daemon->meter, 1, began);
+}
+
 /* "auto", which is 0, or a number. False: neither. */
 static bool read_workers(const json_t *value, uint32_t *workers) {
         const char *word = json_string_value(value);
@@ -219,7 +233,7 @@ static const struct command {
         void (*run)(struct client *client, const json_t *arguments);
 } commands[] = {
         {"status", run_status}, {"ping", run_ping},     {"set", run_set},
-        {"verify", run_verify}, {"legend", run_legend},
+        {"verify", run_verify}, {"legend", run_legend}, {"metrics", run_metrics},
 };
 
 /* The word of a line: itself, or the member "command" of an object. NULL: neither. */
@@ -249,8 +263,10 @@ static void on_line(struct client *client, const char *line) {
                 command->run(client, object);
         else if (word)
                 reply(client,
-                      make_error("unknown command \"%.100s\"; there are status, ping, set, verify and legend",
-                                 word));
+                      make_error(
+                              "unknown command \"%.100s\"; there are status, ping, set, verify, legend and "
+                              "metrics",
+                              word));
         else
                 reply(client,
                       make_error("expected a word, or an object with a \"command\", got: %.100s", line));

@@ -26,6 +26,7 @@
 #include "daemon/job.h"
 #include "daemon/listener.h"
 #include "daemon/log.h"
+#include "daemon/metrics-http.h"
 #include "daemon/observe.h"
 
 #include <errno.h>
@@ -35,6 +36,7 @@
 #include <stdlib.h>
 #include <string.h>
 #include <sys/resource.h>
+#include <time.h>
 #include <unistd.h>
 
 enum {
@@ -128,6 +130,12 @@ static void on_order(void *context, struct job *job, const struct message_order 
                 job_close(job, fault.text);
 }
 
+static void on_refused(void *context) {
+        struct daemon *daemon = context;
+
+        daemon->refused_jobs++;
+}
+
 static void on_closed(void *context, struct job *job) {
         struct daemon *daemon = context;
 
@@ -142,7 +150,8 @@ static const struct job_events job_events = {.attach = on_attach,
                                              .closed = on_closed,
                                              .read = on_read,
                                              .bring = on_bring,
-                                             .order = on_order};
+                                             .order = on_order,
+                                             .refused = on_refused};
 
 static void on_connection(uv_poll_t *poll, int status, int events);
 
@@ -156,6 +165,7 @@ static void on_pause_over(uv_timer_t *timer) {
 static void log_refusal(struct daemon *daemon, const char *text) {
         uint64_t now = clock_ns();
 
+        daemon->refused_connections++;
         if (daemon->refused_ns != 0 && now - daemon->refused_ns < DAEMON_REFUSALS_MS * NS_PER_MS) {
                 daemon->unlogged++;
                 return;
@@ -209,10 +219,12 @@ static void daemon_stop(struct daemon *daemon, const char *reason) {
                 log_line(LOG_INFO, "%s: stopping", reason);
         uv_close((uv_handle_t *)&daemon->job_pause, NULL);
         uv_close((uv_handle_t *)&daemon->observing, NULL);
+        meter_stop(&daemon->meter);
         linger_stop(&daemon->linger);
         if (daemon->job_socket >= 0)
                 uv_close((uv_handle_t *)&daemon->job_poll, NULL);
         daemon->control = control_free(daemon->control);
+        daemon->http = metrics_http_free(daemon->http);
         verify_stop(&daemon->verify);
         /* First those of pipelines: a job that leaves a pipeline at work could end another one. */
         for (uint32_t i = 0; i < daemon->n_pipelines; i++)
@@ -328,6 +340,14 @@ static int bind_sockets(struct daemon *daemon, struct fault *fault) {
         return 0;
 }
 
+static int serve_metrics(struct daemon *daemon, struct fault *fault) {
+        int r = metrics_http_new(&daemon->http, daemon, daemon->config->metrics_listen, fault);
+
+        if (r >= 0)
+                log_line(LOG_INFO, "metrics are at http://%s/metrics", metrics_http_address(daemon->http));
+        return r;
+}
+
 static void watch_signals(struct daemon *daemon) {
         signal(SIGPIPE, SIG_IGN);
         uv_signal_init(&daemon->loop, &daemon->sigterm);
@@ -388,6 +408,13 @@ static void raise_descriptor_limit(void) {
         setrlimit(RLIMIT_NOFILE, &limit); /* or it stays as it is */
 }
 
+static uint64_t wall_ns(void) {
+        struct timespec now;
+
+        clock_gettime(CLOCK_REALTIME, &now);
+        return (uint64_t)now.tv_sec * NS_PER_S + (uint64_t)now.tv_nsec;
+}
+
 static int daemon_init(struct daemon *daemon, struct config *config, const char *directory,
                        const struct daemon_options *options, struct fault *fault) {
         int r;
@@ -397,6 +424,7 @@ static int daemon_init(struct daemon *daemon, struct config *config, const char 
                                   .job_socket = -1,
                                   .verify = VERIFY_NONE,
                                   .started_ns = clock_ns(),
+                                  .started_wall_ns = wall_ns(),
                                   .options = *options};
         snprintf(daemon->directory, sizeof(daemon->directory), "%s", directory);
         list_init(&daemon->jobs);
@@ -439,6 +467,7 @@ static int serve(struct daemon *daemon, struct fault *fault) {
         int r;
 
         raise_descriptor_limit();
+        meter_start(&daemon->meter, &daemon->loop);
         uv_timer_init(&daemon->loop, &daemon->job_pause);
         uv_timer_init(&daemon->loop, &daemon->observing);
         daemon->job_pause.data = daemon->observing.data = daemon;
@@ -449,6 +478,8 @@ static int serve(struct daemon *daemon, struct fault *fault) {
         r = make_pipelines(daemon, fault);
         if (r >= 0)
                 r = bind_sockets(daemon, fault);
+        if (r >= 0 && daemon->config->metrics_listen)
+                r = serve_metrics(daemon, fault);
         if (r < 0) {
                 log_line(LOG_ERROR, "%s", fault->text);
                 daemon_stop(daemon, NULL);

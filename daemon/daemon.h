@@ -9,6 +9,7 @@
 #include "daemon/budget.h"
 #include "daemon/config.h"
 #include "daemon/linger.h"
+#include "daemon/meter.h"
 #include "daemon/pipeline.h"
 #include "daemon/quota.h"
 #include "daemon/verify.h"
@@ -21,6 +22,7 @@
 
 struct control;
 struct fault;
+struct metrics_http;
 
 /* How it runs, beside what its configuration says. */
 struct daemon_options {
@@ -59,6 +61,12 @@ struct daemon {
         struct daemon_options options;
         struct lingering linger; /* of a private one */
         uint64_t definitions;    /* that were asked for so far */
+        /* what only metrics tell */
+        struct metrics_http *http; /* NULL: no metrics_listen */
+        struct meter meter;
+        uint64_t started_wall_ns; /* since 1970 */
+        uint64_t refused_connections, refused_jobs;
+        uint64_t cpu_ns_of_gone; /* of workers of pipelines that were taken out */
 };
 
 /* The pipeline of that name, or NULL: the configuration's, else the one that was defined last; those before

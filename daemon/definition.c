@@ -105,6 +105,7 @@ static void remove_pipeline(struct daemon *daemon, uint32_t i) {
         memmove(&daemon->pipelines[i], &daemon->pipelines[i + 1],
                 (daemon->n_pipelines - i - 1) * sizeof(struct pipeline *));
         daemon->n_pipelines--;
+        daemon->cpu_ns_of_gone += pool_cpu_ns(&pipeline->pool);
         pipeline->leaving = true;
         budget_leave(&pipeline->member);
         pipeline_stop(pipeline);

@@ -117,6 +117,8 @@ void job_refuse(struct job *job, int error, const char *text) {
         snprintf(message.refused.text, sizeof(message.refused.text), "%s", text);
         log_line(LOG_INFO, "job %u (pid %d) is refused: %s", job->id, (int)job->pid, text);
         send_or_close(job, &message, -1);
+        if (job->events->refused)
+                job->events->refused(job->context);
         job_close(job, NULL);
 }
 

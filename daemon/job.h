@@ -65,6 +65,8 @@ struct job_events {
         void (*bring)(void *context, struct job *job);
         /* It gives the order of an epoch; *fd is the callee's to take. It may be refused by job_close. */
         void (*order)(void *context, struct job *job, const struct message_order *order, int *fd);
+        /* It was refused, by whomever. May be NULL. */
+        void (*refused)(void *context);
 };
 
 struct job {

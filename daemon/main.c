@@ -9,6 +9,7 @@
 #include "daemon/background.h"
 #include "daemon/check.h"
 #include "daemon/config.h"
+#include "daemon/counters.h"
 #include "daemon/daemon.h"
 #include "daemon/linger.h"
 #include "daemon/log.h"
@@ -39,6 +40,7 @@ static const char usage[] =
         "                          DIR/pinfeedd.log)\n"
         "      --check             say what FILE would take, try the sources, serve nothing\n"
         "      --help-config       print every key of FILE\n"
+        "      --help-metrics      print every counter\n"
         "      --version\n"
         "  -h, --help\n"
         "\n"
@@ -58,6 +60,7 @@ enum {
         OPTION_BACKGROUND = 256,
         OPTION_CHECK,
         OPTION_HELP_CONFIG,
+        OPTION_HELP_METRICS,
         OPTION_LINGER,
         OPTION_LOG,
         OPTION_PRIVATE,
@@ -103,6 +106,7 @@ static int parse_options(int argc, char **argv, struct options *options) {
                 {"background", no_argument, NULL, OPTION_BACKGROUND},
                 {"check", no_argument, NULL, OPTION_CHECK},
                 {"help-config", no_argument, NULL, OPTION_HELP_CONFIG},
+                {"help-metrics", no_argument, NULL, OPTION_HELP_METRICS},
                 {"linger", required_argument, NULL, OPTION_LINGER},
                 {"log", required_argument, NULL, OPTION_LOG},
                 {"private", no_argument, NULL, OPTION_PRIVATE},
@@ -125,6 +129,9 @@ static int parse_options(int argc, char **argv, struct options *options) {
                         options->is_private = true;
                 } else if (option == OPTION_HELP_CONFIG) {
                         check_print_keys(stdout);
+                        return 0;
+                } else if (option == OPTION_HELP_METRICS) {
+                        counters_print(stdout);
                         return 0;
                 } else if (option == OPTION_VERSION) {
                         puts("pinfeedd " PINFEED_VERSION);

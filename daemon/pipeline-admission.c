@@ -266,6 +266,7 @@ static void welcome(struct pipeline *pipeline, struct job *job, const struct sch
         describe_schema(&pipeline->config->schema, attached);
         describe_sharing(pipeline, job, attached->sharing, sizeof(attached->sharing));
         log_welcome(pipeline, job, attached);
+        pipeline->past_jobs.jobs++;
         job_set_attached(job, &message,
                          attached->map == MESSAGE_MAP_PINNED ? pipeline->ring.fd : pipeline->ring.fd_readonly,
                          (uint32_t)position_segments(&entry->plan, attached->slot_rows));

@@ -106,6 +106,21 @@ void pipeline_read(struct pipeline *pipeline, struct job *job) {
         pipeline_step(pipeline);
 }
 
+void pipeline_past_add(struct pipeline_past *past, const struct scheduler_account *account) {
+        past->waited += account->waited;
+        past->empty += account->empty;
+        past->data_waited += account->data_waited;
+        past->waited_for_jobs += account->waited_for_jobs;
+}
+
+/* Everything that counts only grows, also when a job goes. */
+static void keep_account(struct pipeline *pipeline, const struct job *job) {
+        struct scheduler_account account;
+
+        if (scheduler_view_account(pipeline->scheduler, job->id, clock_ns(), &account) == 0)
+                pipeline_past_add(&pipeline->past_jobs, &account);
+}
+
 void pipeline_detach(struct pipeline *pipeline, struct job *job) {
         struct scheduler_job_view view;
 
@@ -118,6 +133,7 @@ void pipeline_detach(struct pipeline *pipeline, struct job *job) {
                         log_line(LOG_INFO, "job %u (%s, pid %d) leaves %s after %" PRIu64 " rows", job->id,
                                  *job->attach.name ? job->attach.name : "unnamed", (int)job->pid,
                                  pipeline->label, view.rows);
+                keep_account(pipeline, job);
                 scheduler_detach(pipeline->scheduler, job->id);
         }
         pipeline_step(pipeline);

@@ -48,6 +48,12 @@ enum {
         PIPELINE_LABEL_MAX = MESSAGE_NAME_MAX + 12,
 };
 
+/* What all its jobs have waited for, see struct scheduler_account. */
+struct pipeline_past {
+        uint64_t jobs; /* that were let in */
+        uint64_t waited, empty, data_waited, waited_for_jobs;
+};
+
 struct pipeline_events {
         /* reserve: start only: the ring's memory is there, or the pipeline has failed before it was. Called
          * once. May be NULL. */
@@ -124,6 +130,7 @@ struct pipeline {
         char *layout;                          /* of its samples, for workers and jobs; NULL: none */
         struct description *description;       /* while it is DESCRIBING */
         struct interpreter interpreter;        /* that runs its workers, if one does */
+        struct pipeline_past past_jobs;        /* those that are there: only `jobs` */
 };
 
 /* `program` is the worker's path; it, both configurations, the budget and the loop outlive the pipeline. */
@@ -153,6 +160,7 @@ void pipeline_detach(struct pipeline *pipeline, struct job *job);
 uint32_t pipeline_workers(const struct pipeline *pipeline); /* how many it may have */
 /* Since the daemon started: they only grow, however often the ring comes and goes. */
 void pipeline_counters(const struct pipeline *pipeline, struct scheduler_counters *counters);
+void pipeline_past_add(struct pipeline_past *past, const struct scheduler_account *account);
 /* From now on it may have so many, in place of what the configuration says; 0: the budget decides. More are
  * started if it is up; of those beyond, who holds a chunk finishes it first. */
 void pipeline_set_workers(struct pipeline *pipeline, uint32_t workers);

@@ -291,7 +291,7 @@ static void on_exited(struct process *process) {
         worker->exited = true;
         while (receive(worker))
                 ;
-        pool->cpu_ns_of_dead += atomic_load_explicit(&worker->page->cpu_ns, memory_order_relaxed);
+        pool->cpu_ns_of_dead += pool_worker_cpu_ns(worker);
         stages_add_page(&pool->stages_of_dead, worker->page);
         set_ending(worker);
         close_socket(worker);

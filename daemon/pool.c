@@ -246,6 +246,12 @@ uint32_t pool_busy(const struct pool *pool) {
         return pool->n_busy;
 }
 
+uint64_t pool_worker_busy_ns(const struct pool_worker *worker, uint64_t now) {
+        bool busy = worker->state == POOL_WORKER_BUSY && now > worker->busy_since_ns;
+
+        return worker->busy_ns + (busy ? now - worker->busy_since_ns : 0);
+}
+
 uint64_t pool_busy_ns(const struct pool *pool, uint64_t now) {
         uint64_t sum = pool->busy_ns;
 
@@ -258,15 +264,20 @@ uint64_t pool_busy_ns(const struct pool *pool, uint64_t now) {
         return sum;
 }
 
-/* The kernel's clock of the process: no file is opened, and it counts the chunk in work too. */
-uint64_t pool_worker_cpu_ns(const struct pool_worker *worker) {
+/* The kernel's clock of the process: no file is opened, and it counts the chunk in work too. What a worker
+ * says itself lags behind that, so the highest that was told is kept: the number shall not fall when the
+ * process ends. */
+uint64_t pool_worker_cpu_ns(struct pool_worker *worker) {
+        uint64_t told = atomic_load_explicit(&worker->page->cpu_ns, memory_order_relaxed);
         struct timespec time;
         clockid_t clock;
 
         if (process_is_there(&worker->process) && clock_getcpuclockid(worker->process.pid, &clock) == 0 &&
             clock_gettime(clock, &time) == 0)
-                return (uint64_t)time.tv_sec * NS_PER_S + (uint64_t)time.tv_nsec;
-        return atomic_load_explicit(&worker->page->cpu_ns, memory_order_relaxed);
+                told = (uint64_t)time.tv_sec * NS_PER_S + (uint64_t)time.tv_nsec;
+        if (told > worker->cpu_ns)
+                worker->cpu_ns = told;
+        return worker->cpu_ns;
 }
 
 uint64_t pool_cpu_ns(const struct pool *pool) {

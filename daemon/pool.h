@@ -105,6 +105,7 @@ struct pool_worker {
         uint64_t busy_since_ns; /* when it became BUSY */
         uint64_t busy_ns;       /* time that it was BUSY, up to busy_since_ns */
         uint64_t rows;
+        uint64_t cpu_ns; /* at the last look, see pool_worker_cpu_ns */
 };
 
 /* What the page of a dead worker says of a chunk it held. */
@@ -243,7 +244,8 @@ uint64_t pool_deaths(const struct pool *pool);
 uint32_t pool_busy(const struct pool *pool);
 uint64_t pool_busy_ns(const struct pool *pool, uint64_t now); /* of all together; only grows */
 uint64_t pool_cpu_ns(const struct pool *pool);                /* of living and dead workers */
-uint64_t pool_worker_cpu_ns(const struct pool_worker *worker);
+uint64_t pool_worker_cpu_ns(struct pool_worker *worker);
+uint64_t pool_worker_busy_ns(const struct pool_worker *worker, uint64_t now);
 void pool_stages(const struct pool *pool, struct stage_times *times); /* of living and dead workers */
 void pool_worker_stages(const struct pool_worker *worker, struct stage_times *times);
 const char *pool_worker_state_name(enum pool_worker_state state);

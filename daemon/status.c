@@ -11,8 +11,10 @@
 #include "base/clock.h"
 #include "base/fault.h"
 #include "base/number.h"
+#include "daemon/counters.h"
 #include "daemon/daemon.h"
 #include "daemon/job.h"
+#include "daemon/metrics-http.h"
 #include "daemon/observe.h"
 #include "daemon/scheduler.h"
 #include "daemon/stages.h"
@@ -73,10 +75,6 @@ static const char *slot_state_name(enum scheduler_slot_state state) {
 /* null for a time that never was. */
 static json_t *seconds_or_null(uint64_t then_ns) {
         return then_ns > 0 ? json_real(seconds_since(then_ns)) : json_null();
-}
-
-static json_t *ns_as_seconds(uint64_t ns) {
-        return json_real((double)ns / NS_PER_S);
 }
 
 static int compare_ids(const void *a, const void *b) {
@@ -140,31 +138,13 @@ static json_t *make_slot(const struct pipeline *pipeline, uint32_t slot,
         return object;
 }
 
-static void add_slots(json_t *slots, json_t *summary, const struct pipeline *pipeline) {
-        uint32_t ready = 0, filling = 0, leased = 0;
-
-        for (uint32_t i = 0; pipeline->scheduler && i < pipeline->ring.slots; i++) {
+static void add_slots(json_t *slots, const struct pipeline *pipeline) {
+        for (uint32_t i = 0; pipeline->scheduler && i < pipeline->ring.slots && i < STATUS_SLOTS_MAX; i++) {
                 struct scheduler_slot_view view;
 
                 scheduler_view_slot(pipeline->scheduler, i, &view);
-                ready += view.state == SCHEDULER_SLOT_READY;
-                filling += view.state == SCHEDULER_SLOT_FILLING;
-                leased += view.leases > 0;
-                if (i < STATUS_SLOTS_MAX)
-                        json_array_append_new(slots, make_slot(pipeline, i, &view));
+                json_array_append_new(slots, make_slot(pipeline, i, &view));
         }
-        json_object_set_new(summary, "slots_ready", unsigned_number(ready));
-        json_object_set_new(summary, "slots_filling", unsigned_number(filling));
-        json_object_set_new(summary, "slots_leased", unsigned_number(leased));
-}
-
-static json_t *make_deaths(const struct pool *pool) {
-        json_t *object = json_object();
-
-        for (int i = 0; i < POOL_DEATH_KINDS; i++)
-                json_object_set_new(object, pool_death_name((enum pool_death)i),
-                                    unsigned_number(pool->deaths[i]));
-        return object;
 }
 
 /* The first ones, with file and reason. */
@@ -191,38 +171,10 @@ static json_t *make_condemned(const struct verdicts *verdicts) {
 }
 
 static void add_counters(json_t *object, const struct pipeline *pipeline) {
-        struct scheduler_counters counters;
+        uint64_t values[COUNTERS_OF_PIPELINE];
 
-        pipeline_counters(pipeline, &counters);
-        json_object_set_new(object, "rows_prepared", unsigned_number(counters.rows_prepared));
-        json_object_set_new(object, "rows_delivered", unsigned_number(counters.rows_delivered));
-        json_object_set_new(object, "batches_delivered", unsigned_number(counters.batches_delivered));
-        json_object_set_new(object, "slots_filled", unsigned_number(counters.slots_filled));
-        json_object_set_new(object, "rows_refilled", unsigned_number(counters.rows_refilled));
-        json_object_set_new(object, "slots_refilled", unsigned_number(counters.slots_refilled));
-        json_object_set_new(object, "slots_undelivered", unsigned_number(counters.slots_undelivered));
-        json_object_set_new(object, "catch_ups", unsigned_number(counters.catch_ups));
-        json_object_set_new(object, "catch_ups_met", unsigned_number(counters.catch_ups_met));
-        json_object_set_new(object, "chunks_recalled", unsigned_number(pipeline->pool.chunks_recalled));
-        json_object_set_new(object, "worker_deaths", unsigned_number(pool_deaths(&pipeline->pool)));
-        json_object_set_new(object, "deaths", make_deaths(&pipeline->pool));
-        json_object_set_new(object, "bad_samples", unsigned_number(ledger_count(&pipeline->ledger)));
-        json_object_set_new(object, "bad", make_bad(&pipeline->ledger));
-        json_object_set_new(object, "condemned", make_condemned(pipeline->verdicts));
-        json_object_set_new(object, "slots_quarantined", unsigned_number(pipeline->quarantined));
-}
-
-static void add_ring(json_t *object, const struct pipeline *pipeline) {
-        const struct ring *ring = &pipeline->ring;
-        bool there = ring->fd >= 0;
-
-        json_object_set_new(object, "slots",
-                            unsigned_number(there ? ring->slots : pipeline->config->n_slots));
-        json_object_set_new(object, "slot_bytes", unsigned_number(pipeline->config->schema.slot_bytes));
-        json_object_set_new(object, "ring_bytes",
-                            unsigned_number(there ? ring_bytes(ring) : pipeline->config->ring_bytes));
-        json_object_set_new(object, "reserved_bytes", unsigned_number(ring->reserved));
-        json_object_set_new(object, "backing", text_or_null(ring_backing_name(ring)));
+        counters_read_pipeline(values, pipeline);
+        counters_to_json(object, counters_of_pipeline, values, COUNTERS_OF_PIPELINE);
 }
 
 static void add_verifying(json_t *object, const struct daemon *daemon, const struct pipeline *pipeline) {
@@ -276,7 +228,6 @@ static void add_recent(json_t *object, const struct daemon *daemon, const struct
                                       "rows_delivered_per_second", observed.delivered_per_second,
                                       "workers_busy", observed.busy));
         json_object_set_new(object, "held_back_by", make_diagnosis(&observed.diagnosis));
-        json_object_set_new(object, "busy_seconds", ns_as_seconds(pool_busy_ns(&pipeline->pool, clock_ns())));
 }
 
 static json_t *make_stages(const struct pipeline *pipeline) {
@@ -317,13 +268,12 @@ static json_t *make_pipeline(const struct daemon *daemon, const struct pipeline 
         json_object_set_new(object, "seed", unsigned_number(config->seed));
         json_object_set_new(object, "fields", make_fields(&config->schema));
         json_object_set_new(object, "row_bytes", unsigned_number(row_bytes(&config->schema)));
-        json_object_set_new(object, "workers", unsigned_number(pipeline_workers(pipeline)));
         json_object_set_new(object, "workers_auto", json_boolean(pipeline->workers == 0));
-        json_object_set_new(object, "workers_alive", unsigned_number(pipeline->pool.n_workers));
-        json_object_set_new(object, "workers_busy", unsigned_number(pool_busy(&pipeline->pool)));
-        add_ring(object, pipeline);
-        add_slots(slots, object, pipeline);
+        json_object_set_new(object, "backing", text_or_null(ring_backing_name(&pipeline->ring)));
         add_counters(object, pipeline);
+        json_object_set_new(object, "bad", make_bad(&pipeline->ledger));
+        json_object_set_new(object, "condemned", make_condemned(pipeline->verdicts));
+        add_slots(slots, pipeline);
         json_object_set_new(object, "streams", make_streams(pipeline));
         add_recent(object, daemon, pipeline);
         add_verifying(object, daemon, pipeline);
@@ -331,14 +281,6 @@ static json_t *make_pipeline(const struct daemon *daemon, const struct pipeline 
                             text_or_null(pipeline->definition ? pipeline->whole->file : ""));
         json_object_set_new(object, "stages", make_stages(pipeline));
         return object;
-}
-
-static double busy_seconds(const struct pool_worker *worker) {
-        uint64_t busy = worker->busy_ns;
-
-        if (worker->state == POOL_WORKER_BUSY)
-                busy += clock_ns() - worker->busy_since_ns;
-        return (double)busy / NS_PER_S;
 }
 
 /* Their pages are there for as long as they are listed. */
@@ -351,7 +293,8 @@ static json_t *make_worker_stages(const struct pool_worker *worker) {
 
 static void add_workers(json_t *workers, const struct pipeline *pipeline) {
         list_for_each (link, &pipeline->pool.workers) {
-                const struct pool_worker *worker = container_of(link, struct pool_worker, link);
+                struct pool_worker *worker = container_of(link, struct pool_worker, link);
+                uint64_t values[COUNTERS_OF_WORKER];
                 uint64_t sample = WORKER_PAGE_IDLE, started = 0;
                 json_t *object = json_object();
 
@@ -372,10 +315,8 @@ static void add_workers(json_t *workers, const struct pipeline *pipeline) {
                 json_object_set_new(object, "sample_seconds",
                                     sample == WORKER_PAGE_IDLE ? json_null()
                                                                : json_real(seconds_since(started)));
-                json_object_set_new(object, "rows", unsigned_number(worker->rows));
-                json_object_set_new(object, "cpu_seconds",
-                                    json_real((double)pool_worker_cpu_ns(worker) / NS_PER_S));
-                json_object_set_new(object, "busy_seconds", json_real(busy_seconds(worker)));
+                counters_read_worker(values, worker);
+                counters_to_json(object, counters_of_worker, values, COUNTERS_OF_WORKER);
                 json_object_set_new(object, "uptime_seconds", json_real(seconds_since(worker->started_ns)));
                 json_object_set_new(object, "stages", make_worker_stages(worker));
                 json_array_append_new(workers, object);
@@ -454,12 +395,6 @@ static void add_position(json_t *object, const struct pipeline *pipeline, const 
                 scheduler_view_job(pipeline->scheduler, job->id, &view);
         json_object_set_new(object, "epoch", unsigned_number(view.next.epoch));
         json_object_set_new(object, "row", unsigned_number(view.next.row));
-        json_object_set_new(object, "held", unsigned_number(view.held));
-        json_object_set_new(object, "ready", unsigned_number(view.ready));
-        json_object_set_new(object, "minimum", unsigned_number(view.minimum));
-        json_object_set_new(object, "leased", unsigned_number(view.leased));
-        json_object_set_new(object, "batches", unsigned_number(view.batches));
-        json_object_set_new(object, "rows", unsigned_number(view.rows));
         json_object_set_new(object, "waiting", json_boolean(view.waiting));
         json_object_set_new(object, "parked", json_boolean(view.parked));
         json_object_set_new(object, "unread", json_boolean(view.unread));
@@ -481,10 +416,6 @@ static void add_account(json_t *object, const struct pipeline *pipeline, const s
         json_object_set_new(object, "rows_per_second", json_real(observed.rows_per_second));
         json_object_set_new(object, "oldest_held_seconds", seconds_or_null(account.oldest));
         json_object_set_new(object, "released_seconds", seconds_or_null(account.released));
-        json_object_set_new(object, "waited_for_data_s", ns_as_seconds(account.waited));
-        json_object_set_new(object, "empty_handed_s", ns_as_seconds(account.empty));
-        json_object_set_new(object, "data_waited_s", ns_as_seconds(account.data_waited));
-        json_object_set_new(object, "waited_for_jobs_s", ns_as_seconds(account.waited_for_jobs));
         json_object_set_new(object, "recent",
                             json_pack("{s:f, s:f, s:f, s:f, s:f}", "seconds", observed.seconds,
                                       "waited_for_data", observed.waited, "empty_handed", observed.empty,
@@ -521,6 +452,7 @@ static void add_map(json_t *object, const struct map *map) {
 
 static json_t *make_job(const struct job *job) {
         const struct pipeline *pipeline = job->owner;
+        uint64_t values[COUNTERS_OF_JOB];
         json_t *object = json_object();
 
         json_object_set_new(object, "id", unsigned_number(job->id));
@@ -536,33 +468,24 @@ static json_t *make_job(const struct job *job) {
         add_map(object, &job->map);
         json_object_set_new(object, "watched", json_string(job->watched));
         add_position(object, pipeline, job);
+        counters_read_job(values, job);
+        counters_to_json(object, counters_of_job, values, COUNTERS_OF_JOB);
         add_account(object, pipeline, job);
         return object;
 }
 
-static json_t *make_cpu_seconds(const struct daemon *daemon) {
-        struct timespec own = {};
-        uint64_t workers = pool_cpu_ns(&daemon->verify.pool);
+static void add_daemon(json_t *object, const struct daemon *daemon) {
+        uint64_t values[COUNTERS_OF_DAEMON];
 
-        clock_gettime(CLOCK_PROCESS_CPUTIME_ID, &own);
-        for (uint32_t i = 0; i < daemon->n_pipelines; i++)
-                workers += pool_cpu_ns(&daemon->pipelines[i]->pool);
-        return json_pack("{s:f, s:f}", "daemon", (double)own.tv_sec + (double)own.tv_nsec / NS_PER_S,
-                         "workers", (double)workers / NS_PER_S);
-}
-
-/* Of all pipelines, also of those with `workers` of their own. */
-static json_t *count_busy(const struct daemon *daemon) {
-        uint32_t busy = 0;
-
-        for (uint32_t i = 0; i < daemon->n_pipelines; i++)
-                busy += pool_busy(&daemon->pipelines[i]->pool);
-        return unsigned_number(busy);
+        counters_read_daemon(values, daemon, NULL);
+        counters_to_json(object, counters_of_daemon, values, COUNTERS_OF_DAEMON);
+        json_object_set_new(object, "metrics_listen",
+                            text_or_null(daemon->http ? metrics_http_address(daemon->http) : ""));
 }
 
 json_t *status_make(const struct daemon *daemon) {
         json_t *pipelines = json_array(), *workers = json_array(), *jobs = json_array(),
-               *slots = json_array();
+               *slots = json_array(), *status;
 
         for (uint32_t i = 0; i < daemon->n_pipelines; i++) {
                 json_array_append_new(pipelines, make_pipeline(daemon, daemon->pipelines[i], slots));
@@ -574,11 +497,13 @@ json_t *status_make(const struct daemon *daemon) {
                 if (job->state == JOB_ATTACHING || job->state == JOB_ATTACHED)
                         json_array_append_new(jobs, make_job(job));
         }
-        return json_pack("{s:i, s:s, s:i, s:f, s:o, s:o, s:i, s:b, s:o, s:o, s:o, s:o, s:o, s:o}", "schema",
-                         STATUS_SCHEMA, "version", PINFEED_VERSION, "pid", (int)getpid(), "uptime_seconds",
-                         seconds_since(daemon->started_ns), "runtime_dir", text_or_null(daemon->directory),
-                         "config", text_or_null(config_file(daemon->config)), "cpus",
-                         (int)daemon->budget.places, "cpus_auto", daemon->config->cpus == 0, "workers_busy",
-                         count_busy(daemon), "cpu_seconds", make_cpu_seconds(daemon), "pipelines", pipelines,
-                         "workers", workers, "jobs", jobs, "slots", slots);
+        status = json_pack("{s:i, s:s, s:i, s:f, s:o, s:o, s:b, s:o, s:o, s:o, s:o}", "schema", STATUS_SCHEMA,
+                           "version", PINFEED_VERSION, "pid", (int)getpid(), "uptime_seconds",
+                           seconds_since(daemon->started_ns), "runtime_dir", text_or_null(daemon->directory),
+                           "config", text_or_null(config_file(daemon->config)), "cpus_auto",
+                           daemon->config->cpus == 0, "pipelines", pipelines, "workers", workers, "jobs",
+                           jobs, "slots", slots);
+        if (status)
+                add_daemon(status, daemon);
+        return status;
 }

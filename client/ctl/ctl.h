@@ -45,6 +45,7 @@ int command_run(const struct ctl *ctl, int argc, char **argv);
 int command_inspect(const struct ctl *ctl, int argc, char **argv);
 int command_doctor(const struct ctl *ctl, int argc, char **argv);
 int command_top(const struct ctl *ctl, int argc, char **argv);
+int command_metrics(const struct ctl *ctl, int argc, char **argv);
 
 /* Says what is wrong with the command line. Returns CTL_USAGE. `format` NULL: getopt_long has said it. */
 int ctl_usage(const struct ctl *ctl, const char *format, ...) __attribute__((format(printf, 2, 3)));

@@ -114,6 +114,11 @@ static const struct command commands[] = {
          "  --config FILE      pipelines that are there from the beginning; a daemon that runs\n"
          "                     already must have been started with it\n",
          command_run},
+        {"metrics", "[--out FILE]", "every counter as text for Prometheus",
+         "For a node exporter's textfile collector; with metrics_listen in its configuration the daemon\n"
+         "serves the same text over HTTP. docs/metrics.md says what each is.\n\n"
+         "  --out FILE         into this file, which is replaced as a whole\n",
+         command_metrics},
         {NULL},
 };
 

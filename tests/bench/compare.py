@@ -24,6 +24,7 @@ import sys
 
 sys.path.insert(0, os.path.dirname(os.path.abspath(__file__)))
 import runs  # noqa: E402
+import scrape  # noqa: E402
 
 MORE, LESS = True, False  # what is better
 
@@ -242,8 +243,13 @@ def borders(bench, quick, rounds):
               f'inner gaps: median {show(p50)} us, p99 {show(p99)} us; ratio to that {ratio:.2f} (budget 1.00)\n')
 
 
+def metrics(bench, quick, rounds):
+    for _ in range(rounds):
+        scrape.report(os.path.join(bench.build, 'install/bin'), scrape.SCRAPES // 10 if quick else scrape.SCRAPES)
+
+
 SECTIONS = {section.__name__: section for section in (photos, article, dataset, copies, native, efficiency, images, sharing,
-                                                      handover, small, borders)}
+                                                      handover, small, borders, metrics)}
 
 
 def main():

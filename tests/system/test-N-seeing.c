@@ -561,6 +561,8 @@ static const char *const counters[] = {
         "pipelines/p/stages/make/rows",
         "pipelines/p/stages/make/seconds",
         "pipelines/p/worker_deaths",
+        "pipelines/p/deaths/killed",
+        "pipelines/p/chunks_recalled",
         "pipelines/p/streams/0/rows_prepared",
         "jobs/a/rows",
         "jobs/a/batches",
@@ -570,6 +572,7 @@ static const char *const counters[] = {
         "jobs/a/waited_for_jobs_s",
         "workers/0/rows",
         "workers/0/busy_seconds",
+        "workers/0/cpu_seconds",
         "workers/0/stages/make/rows",
 };
 

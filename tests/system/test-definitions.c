@@ -94,6 +94,9 @@ static const struct {
          ":1:7: nice: is the daemon's"},
         {"pipelines: {a: {source: {type: synthetic, samples: 9}, batch_size: 4}}\nidle: 3\n", NULL, -EINVAL,
          ":2:7: idle: is the daemon's"},
+        {"metrics_listen: 127.0.0.1:1\npipelines: {a: {source: {type: synthetic, samples: 9}, batch_size: "
+         "4}}\n",
+         NULL, -EINVAL, ":1:17: metrics_listen: is the daemon's"},
         {NAMED("a", "    batch_size: 4\n"), "b", -ENOENT,
          "no pipeline \"b\" in /nowhere/train.yaml; there are: a"},
         {"pipelines:\n  a: &a {source: {type: synthetic, samples: 9}, batch_size: 4}\n  b: *a\n", NULL,

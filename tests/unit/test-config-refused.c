@@ -70,6 +70,15 @@ static const struct {
         {"no pipeline in pipelines", "pipelines: {}\n", "1:12: pipelines: expected 1 to 64 pipelines, got 0"},
         {"a list of pipelines", "pipelines: [a]\n",
          "1:12: pipelines: expected a mapping of pipelines by name, got a list"},
+        {"metrics for everybody", "metrics_listen: \"0.0.0.0:9187\"\n" HEAD SOURCE BATCH,
+         "1:17: metrics_listen: expected an address of the loopback, 127.0.0.0/8 or ::1: metrics have no "
+         "password; put a proxy that asks for one before them, got \"0.0.0.0:9187\""},
+        {"metrics at a name", "metrics_listen: localhost:9187\n" HEAD SOURCE BATCH,
+         "1:17: metrics_listen: expected an address of this machine's loopback and a port: "
+         "\"127.0.0.1:9187\" or \"[::1]:9187\", got \"localhost:9187\""},
+        {"metrics at a port alone", "metrics_listen: 9187\n" HEAD SOURCE BATCH,
+         "1:17: metrics_listen: expected an address of this machine's loopback and a port: "
+         "\"127.0.0.1:9187\" or \"[::1]:9187\", got \"9187\""},
         {"unknown key at the top", "cpu: 2\n" HEAD SOURCE BATCH,
          "1:1: cpu: unknown key, the nearest known one is cpus"},
         {"cpus 0", "cpus: 0\n" HEAD SOURCE BATCH,

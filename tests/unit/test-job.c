@@ -221,8 +221,8 @@ static void take_order(void *context, struct job *job, const struct message_orde
 }
 
 static struct job *new_job(int socket, int expected) {
-        static const struct job_events events = {no_attach,  no_release,  no_seek,   no_close,
-                                                 count_read, take_zygote, take_order};
+        static const struct job_events events = {no_attach,  no_release,  no_seek,    no_close,
+                                                 count_read, take_zygote, take_order, NULL};
         static uint32_t id;
         int r = job_new(&loop, &jobs, &quota, socket, ++id, &events, NULL, &fault);
 
@@ -450,7 +450,7 @@ static void greet(const struct job_events *events) {
 
 static void init_attached(void) {
         static const struct job_events events = {accept_attach, no_release,  count_seek, no_close,
-                                                 count_read,    take_zygote, take_order};
+                                                 count_read,    take_zygote, take_order, NULL};
         struct message message;
 
         greet(&events);
@@ -602,7 +602,7 @@ static void take_definition(void *context, struct job *job) {
 
 static void init_greeted(void) {
         static const struct job_events events = {take_definition, no_release,  count_seek, no_close,
-                                                 count_read,      take_zygote, take_order};
+                                                 count_read,      take_zygote, take_order, NULL};
 
         greet(&events);
 }
@@ -750,7 +750,7 @@ END_TEST
 
 static void init_mapping(void) {
         static const struct job_events events = {accept_attach, no_release,  count_seek, no_close,
-                                                 count_read,    take_zygote, take_order};
+                                                 count_read,    take_zygote, take_order, NULL};
 
         greet(&events);
 }
