@@ -63,13 +63,12 @@ int connection_receive(struct pinfeed_job *job, int fds[], size_t *n_fds) {
                                 &job->fault);
 
         if (r == MESSAGE_E_CLOSED || r == -EPIPE || r == -ECONNRESET)
-                return fault_set(&job->fault, -EPIPE, "pinfeedd (pid %d) is gone%s", (int)job->daemon_pid,
+                return fault_set(&job->fault, -EPIPE, "%s is gone%s", connection_daemon(job),
                                  job->reconnect_s || !job->attached_once
                                          ? ""
                                          : "; a job with reconnect_s goes on with the next one");
         if (r == -EBADMSG)
-                return fault_prefix(&job->fault, -EPROTO, "pinfeedd (pid %d) sent a broken message",
-                                    (int)job->daemon_pid);
+                return fault_prefix(&job->fault, -EPROTO, "%s sent a broken message", connection_daemon(job));
         return r;
 }
 
@@ -120,6 +119,16 @@ int connection_failed(struct pinfeed_job *job, const struct message_failed *fail
         return fault_set(&job->fault, error, "%s (%s)", failed->text, details + 2);
 }
 
+/* The kernel names who made the socket. That may be systemd, or somebody in another pid namespace; then the
+ * pid is not known before ATTACHED tells it. */
+const char *connection_daemon(struct pinfeed_job *job) {
+        if (job->daemon_pid > 0)
+                snprintf(job->daemon, sizeof(job->daemon), "pinfeedd (pid %d)", (int)job->daemon_pid);
+        else
+                snprintf(job->daemon, sizeof(job->daemon), "pinfeedd");
+        return job->daemon;
+}
+
 static int connection_check_peer(struct pinfeed_job *job, const char *path) {
         gid_t gid;
         uid_t uid;
@@ -132,6 +141,8 @@ static int connection_check_peer(struct pinfeed_job *job, const char *path) {
                 return fault_set(&job->fault, -EPERM,
                                  "the daemon at %s (pid %d) belongs to uid %u, not to uid %u or root", path,
                                  (int)job->daemon_pid, uid, geteuid());
+        if (job->daemon_pid == 1)
+                job->daemon_pid = 0;
         return 0;
 }
 
@@ -170,8 +181,8 @@ static int connection_open_socket(struct pinfeed_job *job) {
 /* What became of sending. Of a daemon that is gone the receiving end has the words. */
 static int connection_sent(struct pinfeed_job *job, int r) {
         if (r < 0 && r != -EPIPE && r != -ECONNRESET)
-                return fault_set(&job->fault, r, "sending to pinfeedd (pid %d) failed: %s",
-                                 (int)job->daemon_pid, strerror(-r));
+                return fault_set(&job->fault, r, "sending to %s failed: %s", connection_daemon(job),
+                                 strerror(-r));
         return 0;
 }
 
@@ -264,9 +275,9 @@ static int connection_check_version(struct pinfeed_job *job, const struct messag
         if (hello->major == MESSAGE_MAJOR)
                 return 0;
         return fault_set(&job->fault, -EPROTO,
-                         "pinfeedd (pid %d) speaks protocol %u.%u, this library %d.%d; install the same "
+                         "%s speaks protocol %u.%u, this library %d.%d; install the same "
                          "version of both",
-                         (int)job->daemon_pid, hello->major, hello->minor, MESSAGE_MAJOR, MESSAGE_MINOR);
+                         connection_daemon(job), hello->major, hello->minor, MESSAGE_MAJOR, MESSAGE_MINOR);
 }
 
 /* A job that only reconnects never gave a state of its own. */
@@ -297,9 +308,12 @@ static int connection_handle(struct pinfeed_job *job) {
                 connection_describe(&job->progress, &message->progress);
                 return 0;
         }
-        if (message->type == MESSAGE_ATTACHED && job->greeted)
+        if (message->type == MESSAGE_ATTACHED && job->greeted) {
+                if (message->attached.pid > 0)
+                        job->daemon_pid = (pid_t)message->attached.pid;
                 return 1;
-        return fault_set(&job->fault, -EPROTO, "pinfeedd (pid %d) sent %s out of turn", (int)job->daemon_pid,
+        }
+        return fault_set(&job->fault, -EPROTO, "%s sent %s out of turn", connection_daemon(job),
                          message_name(message->type));
 }
 

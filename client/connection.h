@@ -31,6 +31,9 @@ int connection_talk(struct pinfeed_job *job, int *ring);
  * the daemon is gone, -EPROTO when the message is broken. `fds` has room for SEQPACKET_FDS_MAX. */
 int connection_receive(struct pinfeed_job *job, int fds[], size_t *n_fds);
 
+/* How errors name the daemon: "pinfeedd (pid 77)". Valid until the next call for this job. */
+const char *connection_daemon(struct pinfeed_job *job);
+
 /* Puts a FAILED message into words, and keeps what it says of a sample (job->failed). Returns -EIO, or
  * -ETIMEDOUT for ranks that did not come. */
 int connection_failed(struct pinfeed_job *job, const struct message_failed *failed);

@@ -154,6 +154,6 @@ int intake_receive(struct pinfeed_job *job) {
         default:
                 break;
         }
-        return fault_set(&job->fault, -EPROTO, "pinfeedd (pid %d) sent %s out of turn", (int)job->daemon_pid,
+        return fault_set(&job->fault, -EPROTO, "%s sent %s out of turn", connection_daemon(job),
                          message_name(job->message.type));
 }

@@ -94,9 +94,8 @@ static int job_timed_out(struct pinfeed_job *job, uint32_t timeout_ms) {
                                  (unsigned long long)((clock_ns() - job->lost_ns) / NS_PER_S),
                                  job->reconnect_s, job->reason.text);
         if (job->stage == JOB_ATTACHING)
-                return fault_set(&job->fault, -ETIMEDOUT,
-                                 "pinfeedd (pid %d) is not ready again in %llu ms%s%s", (int)job->daemon_pid,
-                                 (unsigned long long)job->waited_ms,
+                return fault_set(&job->fault, -ETIMEDOUT, "%s is not ready again in %llu ms%s%s",
+                                 connection_daemon(job), (unsigned long long)job->waited_ms,
                                  job->progress.text[0] ? "; its last word: " : "", job->progress.text);
         held = attachment_held(job->current);
         if (held > 0)

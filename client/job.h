@@ -81,9 +81,10 @@ struct pinfeed_job {
         enum job_stage stage;
         bool greeted; /* the daemon's HELLO has come */
         bool attached_once;
-        bool begun; /* batches have come: nobody is waited for any more */
-        bool reads; /* the caller has asked for a batch */
-        pid_t daemon_pid;
+        bool begun;       /* batches have come: nobody is waited for any more */
+        bool reads;       /* the caller has asked for a batch */
+        pid_t daemon_pid; /* 0: not known yet */
+        char daemon[40];  /* see connection_daemon */
         uint64_t retry_ns;
         uint64_t lost_ns;    /* since when no batch has come; 0: one has, or nothing was ever lost */
         struct fault reason; /* why the last attempt came to nothing, or why the job has ended */

@@ -281,9 +281,8 @@ static int talk(struct pinfeed_job *job) {
         if (r > 0)
                 return take_attached(job, ring);
         if (r == 0 && !job->greeted && job->lost_ns > 0 && clock_ns() >= give_up_ns(job))
-                return fault_set(&job->fault, -EAGAIN,
-                                 "pinfeedd (pid %d) has taken the connection and does not answer",
-                                 (int)job->daemon_pid);
+                return fault_set(&job->fault, -EAGAIN, "%s has taken the connection and does not answer",
+                                 connection_daemon(job));
         return r;
 }
 

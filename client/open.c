@@ -270,9 +270,8 @@ static int open_timed_out(struct pinfeed_job *job) {
         if (job->stage == JOB_LOST)
                 return fault_set(&job->fault, -ETIMEDOUT, "no pinfeedd in %u ms: %s", job->timeout_ms,
                                  job->reason.text);
-        return fault_set(&job->fault, -ETIMEDOUT, "pinfeedd (pid %d) is not ready in time%s%s",
-                         (int)job->daemon_pid, job->progress.text[0] ? "; its last word: " : "",
-                         job->progress.text);
+        return fault_set(&job->fault, -ETIMEDOUT, "%s is not ready in time%s%s", connection_daemon(job),
+                         job->progress.text[0] ? "; its last word: " : "", job->progress.text);
 }
 
 /* Until the job is attached for the first time. */

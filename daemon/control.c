@@ -32,6 +32,8 @@
 enum {
         CONTROL_CLIENTS_MAX = 64,
         CONTROL_LINE_MAX = 4096,
+        CONTROL_BACKLOG =
+                128, /* operators who come while a daemon is restarted on a socket that was passed */
 };
 
 struct control {
@@ -374,7 +376,27 @@ static int bind_private(uv_pipe_t *pipe, const char *path) {
         return r;
 }
 
-int control_new(struct control **controlp, struct daemon *daemon, struct fault *fault) {
+static int bind_own(struct control *control, const struct daemon *daemon, struct fault *fault) {
+        int r = listener_prepare(control->path, daemon->directory, RUNTIME_CONTROL_SOCKET, fault);
+
+        if (r < 0)
+                return r;
+        r = bind_private(&control->pipe, control->path);
+        return r < 0 ? fault_set(fault, r, "cannot bind %s: %s", control->path, uv_strerror(r)) : 0;
+}
+
+static int take_passed(struct control *control, const struct daemon *daemon, int *passed,
+                       struct fault *fault) {
+        int r = uv_pipe_open(&control->pipe, *passed);
+
+        snprintf(control->path, sizeof(control->path), "%s/%s", daemon->directory, RUNTIME_CONTROL_SOCKET);
+        if (r < 0)
+                return fault_set(fault, r, "cannot take %s over: %s", control->path, uv_strerror(r));
+        *passed = -1;
+        return 0;
+}
+
+int control_new(struct control **controlp, struct daemon *daemon, int *passed, struct fault *fault) {
         struct control *control = calloc(1, sizeof(*control));
         int r;
 
@@ -382,18 +404,15 @@ int control_new(struct control **controlp, struct daemon *daemon, struct fault *
                 return fault_set(fault, -ENOMEM, "no memory for the control socket");
         control->daemon = daemon;
         list_init(&control->clients);
-        r = listener_prepare(control->path, daemon->directory, RUNTIME_CONTROL_SOCKET, fault);
-        if (r < 0) {
-                free(control);
-                return r;
-        }
         uv_pipe_init(&daemon->loop, &control->pipe, 0);
         control->pipe.data = control;
-        r = bind_private(&control->pipe, control->path);
-        if (r >= 0)
-                r = uv_listen((uv_stream_t *)&control->pipe, 16, on_connection);
+        r = *passed >= 0 ? take_passed(control, daemon, passed, fault) : bind_own(control, daemon, fault);
+        if (r >= 0) {
+                r = uv_listen((uv_stream_t *)&control->pipe, CONTROL_BACKLOG, on_connection);
+                if (r < 0)
+                        fault_set(fault, r, "cannot listen on %s: %s", control->path, uv_strerror(r));
+        }
         if (r < 0) {
-                fault_set(fault, r, "cannot listen on %s: %s", control->path, uv_strerror(r));
                 uv_close((uv_handle_t *)&control->pipe, on_control_closed);
                 return r;
         }
@@ -406,6 +425,6 @@ struct control *control_free(struct control *control) {
                 return NULL;
         list_for_each_safe (link, &control->clients)
                 client_close(container_of(link, struct client, link));
-        uv_close((uv_handle_t *)&control->pipe, on_control_closed); /* libuv removes the file */
+        uv_close((uv_handle_t *)&control->pipe, on_control_closed); /* libuv removes a file that it made */
         return NULL;
 }

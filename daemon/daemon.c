@@ -4,9 +4,10 @@
 /* The daemon. One thread, one loop; nothing here may block, so that status answers whatever storage, workers
  * or jobs do.
  *
- * Start: lock the directory, bind both sockets, start the pipelines that are reserved from the start, say
- * that it is ready when their memory is there. A failure of any of these ends the daemon with exit status 1
- * and one line. Status is answered from the moment the sockets exist.
+ * Start: lock the directory, bind both sockets or take those that were passed (inherited.c), start the
+ * pipelines that are reserved from the start, say that it is ready when their memory is there. A failure of
+ * any of these ends the daemon with exit status 1 and one line. Status is answered from the moment the
+ * sockets exist.
  *
  * End: SIGTERM or SIGINT closes the sockets and every job and ends the workers; when the last one is gone the
  * loop runs dry. So does a private daemon that nobody has needed for a while: linger.c. A second signal
@@ -28,6 +29,7 @@
 #include "daemon/log.h"
 #include "daemon/metrics-http.h"
 #include "daemon/observe.h"
+#include "daemon/service.h"
 
 #include <errno.h>
 #include <inttypes.h>
@@ -207,6 +209,7 @@ static void on_connection(uv_poll_t *poll, int status, int events) {
 
 static void on_observing(uv_timer_t *timer) {
         observe_all(timer->data);
+        announce_state(timer->data);
 }
 
 /* ---- end ---- */
@@ -217,6 +220,7 @@ static void daemon_stop(struct daemon *daemon, const char *reason) {
         daemon->stopping = true;
         if (reason)
                 log_line(LOG_INFO, "%s: stopping", reason);
+        announce_stop(daemon);
         uv_close((uv_handle_t *)&daemon->job_pause, NULL);
         uv_close((uv_handle_t *)&daemon->observing, NULL);
         meter_stop(&daemon->meter);
@@ -262,27 +266,48 @@ static void on_lingered(void *data) {
 
 /* Whoever starts a private daemon in passing gives it the processors of a shell or a batch job's step, which
  * may be few. */
-static void warn_about_cpus(const struct daemon *daemon) {
+static void warn_about_cpus(struct daemon *daemon) {
         long there = sysconf(_SC_NPROCESSORS_ONLN);
 
         if (daemon->config->cpus == 0 && there > (long)daemon->budget.places)
-                log_line(LOG_WARNING,
-                         "only %u of the machine's %ld processors may be used, as affinity and cgroup of the "
-                         "process that started this daemon say; start it where there are more ('pinfeedctl "
-                         "run'), or use the machine's service",
-                         daemon->budget.places, there);
+                fault_set(
+                        surroundings_next(&daemon->surroundings), 0,
+                        "only %u of the machine's %ld processors may be used, as affinity and cgroup of the "
+                        "process that started this daemon say; start it where there are more ('pinfeedctl "
+                        "run'), or use the machine's service",
+                        daemon->budget.places, there);
 }
 
-static void say_ready(const struct daemon *daemon) {
+/* Before the daemon serves anybody, for files are read. */
+static void look_around(struct daemon *daemon) {
+        struct surroundings_needs needs = {
+                .pipelines = daemon->n_pipelines, .uid = geteuid(), .is_private = daemon->options.is_private};
+        struct surroundings_limits limits;
+
+        for (uint32_t i = 0; i < daemon->n_pipelines; i++) {
+                needs.ring_bytes += daemon->pipelines[i]->config->ring_bytes;
+                needs.workers += pipeline_workers(daemon->pipelines[i]);
+        }
+        surroundings_limits(&limits);
+        surroundings_look(&daemon->surroundings, "", &needs, &limits);
+        if (daemon->options.is_private)
+                warn_about_cpus(daemon);
+        for (uint32_t i = 0; i < daemon->surroundings.n; i++)
+                log_line(LOG_WARNING, "%s", daemon->surroundings.warnings[i].text);
+}
+
+static void say_ready(struct daemon *daemon) {
         log_line(LOG_INFO, "ready: pid %d, %s, %u cpu%s, %u pipeline%s", (int)getpid(), daemon->directory,
                  daemon->budget.places, daemon->budget.places == 1 ? "" : "s", daemon->n_pipelines,
                  daemon->n_pipelines == 1 ? "" : "s");
+        announce_ready(daemon);
 }
 
 static void on_reserved(void *context, struct pipeline *pipeline, int error) {
         struct daemon *daemon = context;
 
         if (error < 0) {
+                service_failed(error, pipeline->failure.text);
                 daemon->exit_status = 1;
                 daemon_stop(daemon, NULL);
         } else if (--daemon->unreserved == 0 && !daemon->stopping) {
@@ -313,27 +338,38 @@ static void remove_job_socket(struct daemon *daemon) {
                 return;
         fd_closep(&daemon->job_socket);
         snprintf(path, sizeof(path), "%s/%s", daemon->directory, RUNTIME_JOB_SOCKET);
-        unlink(path);
+        if (!daemon->job_socket_stays)
+                unlink(path);
 }
 
-static int bind_sockets(struct daemon *daemon, struct fault *fault) {
+static int bind_job_socket(struct daemon *daemon, struct fault *fault) {
         char path[RUNTIME_PATH_MAX + 32];
-        int r;
+        int r = listener_prepare(path, daemon->directory, RUNTIME_JOB_SOCKET, fault);
 
-        r = control_new(&daemon->control, daemon, fault);
-        if (r < 0)
-                return r;
-        r = listener_prepare(path, daemon->directory, RUNTIME_JOB_SOCKET, fault);
         if (r < 0)
                 return r;
         daemon->job_socket = seqpacket_listen(path, DAEMON_BACKLOG);
         if (daemon->job_socket < 0)
                 return fault_set(fault, daemon->job_socket, "cannot listen on %s: %s", path,
                                  strerror(-daemon->job_socket));
+        return 0;
+}
+
+static int bind_sockets(struct daemon *daemon, struct fault *fault) {
+        int r = control_new(&daemon->control, daemon, &daemon->inherited.control, fault);
+
+        if (r < 0)
+                return r;
+        daemon->job_socket_stays = daemon->inherited.job >= 0;
+        daemon->job_socket = fd_take(&daemon->inherited.job);
+        r = daemon->job_socket_stays ? 0 : bind_job_socket(daemon, fault);
+        if (r < 0)
+                return r;
         r = uv_poll_init(&daemon->loop, &daemon->job_poll, daemon->job_socket);
         if (r < 0) {
                 remove_job_socket(daemon);
-                return fault_set(fault, r, "cannot watch %s: %s", path, uv_strerror(r));
+                return fault_set(fault, r, "cannot watch the jobs' socket in %s: %s", daemon->directory,
+                                 uv_strerror(r));
         }
         daemon->job_poll.data = daemon;
         uv_poll_start(&daemon->job_poll, UV_READABLE, on_connection);
@@ -423,6 +459,7 @@ static int daemon_init(struct daemon *daemon, struct config *config, const char 
                                   .lock = -1,
                                   .job_socket = -1,
                                   .verify = VERIFY_NONE,
+                                  .inherited = INHERITED_NONE,
                                   .started_ns = clock_ns(),
                                   .started_wall_ns = wall_ns(),
                                   .options = *options};
@@ -436,6 +473,10 @@ static int daemon_init(struct daemon *daemon, struct config *config, const char 
                 r = runtime_make_directory(directory, fault);
         if (r < 0)
                 return r;
+        r = inherited_take(&daemon->inherited, directory, fault);
+        if (r < 0)
+                return r;
+        daemon->activated = daemon->inherited.job >= 0 || daemon->inherited.control >= 0;
         daemon->lock = listener_lock(directory, fault);
         if (daemon->lock < 0)
                 return daemon->lock;
@@ -447,6 +488,7 @@ static void daemon_deinit(struct daemon *daemon) {
                 pipeline_free(daemon->pipelines[i]);
         verify_deinit(&daemon->verify);
         remove_job_socket(daemon);
+        inherited_close(&daemon->inherited);
         listener_unlock(daemon->directory, daemon->lock);
         quota_deinit(&daemon->quota);
         config_free(daemon->config);
@@ -454,11 +496,10 @@ static void daemon_deinit(struct daemon *daemon) {
 
 static void begin(struct daemon *daemon) {
         background_tell(&daemon->options.background, 0, NULL);
-        if (daemon->options.is_private) {
-                warn_about_cpus(daemon);
+        look_around(daemon);
+        if (daemon->options.is_private)
                 linger_start(&daemon->linger, &daemon->loop, daemon->options.linger_s, is_needed, on_lingered,
                              daemon);
-        }
         start_pipelines(daemon);
 }
 
@@ -473,6 +514,7 @@ static int serve(struct daemon *daemon, struct fault *fault) {
         daemon->job_pause.data = daemon->observing.data = daemon;
         uv_timer_start(&daemon->observing, on_observing, OBSERVE_MS, OBSERVE_MS);
         uv_unref((uv_handle_t *)&daemon->observing);
+        announce_start(daemon);
         watch_signals(daemon);
         verify_init(&daemon->verify, &daemon->loop, daemon->worker_path, (int)daemon->config->nice);
         r = make_pipelines(daemon, fault);
@@ -482,6 +524,7 @@ static int serve(struct daemon *daemon, struct fault *fault) {
                 r = serve_metrics(daemon, fault);
         if (r < 0) {
                 log_line(LOG_ERROR, "%s", fault->text);
+                service_failed(r, fault->text);
                 daemon_stop(daemon, NULL);
         } else {
                 begin(daemon);
@@ -500,6 +543,7 @@ int daemon_run(struct config *config, const char *directory, const struct daemon
                 fault_set(&fault, r, "no event loop: %s", uv_strerror(r));
         if (r < 0) {
                 log_line(LOG_ERROR, "%s", fault.text);
+                service_failed(r, fault.text);
         } else {
                 r = serve(&daemon, &fault);
                 uv_loop_close(&daemon.loop);

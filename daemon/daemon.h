@@ -5,13 +5,16 @@
 /* The daemon as a whole: one loop, its sockets, pipelines and jobs. */
 
 #include "base/list.h"
+#include "daemon/announce.h"
 #include "daemon/background.h"
 #include "daemon/budget.h"
 #include "daemon/config.h"
+#include "daemon/inherited.h"
 #include "daemon/linger.h"
 #include "daemon/meter.h"
 #include "daemon/pipeline.h"
 #include "daemon/quota.h"
+#include "daemon/surroundings.h"
 #include "daemon/verify.h"
 #include "proto/runtime.h"
 
@@ -67,6 +70,11 @@ struct daemon {
         uint64_t started_wall_ns; /* since 1970 */
         uint64_t refused_connections, refused_jobs;
         uint64_t cpu_ns_of_gone; /* of workers of pipelines that were taken out */
+        struct inherited inherited;
+        bool activated;        /* its sockets, or one of them, were passed to it and outlive it */
+        bool job_socket_stays; /* the jobs' one was: its file is not the daemon's to remove */
+        struct announcer announcer;
+        struct surroundings surroundings; /* warnings, of the start */
 };
 
 /* The pipeline of that name, or NULL: the configuration's, else the one that was defined last; those before

@@ -151,8 +151,9 @@ static void sweep(struct daemon *daemon, const struct pipeline *meant) {
                         reason = "its last job has left, and took the dataset along";
                 if (!reason || pipeline == meant || !may_go(pipeline))
                         continue;
-                log_line(LOG_INFO, "pipeline %s of %s is forgotten: %s", pipeline->label,
-                         pipeline->whole->file, reason);
+                log_about(&(struct log_subject){.pipeline = pipeline->label}, LOG_INFO,
+                          "pipeline %s of %s is forgotten: %s", pipeline->label, pipeline->whole->file,
+                          reason);
                 remove_pipeline(daemon, i);
         }
 }
@@ -179,8 +180,9 @@ static int make_room(struct daemon *daemon, struct fault *fault) {
                                  "pinfeedd has %d pipelines, as many as it may, and none of them can be "
                                  "forgotten for another definition; end some jobs",
                                  CONFIG_PIPELINES_MAX);
-        log_line(LOG_INFO, "pipeline %s of %s is forgotten for another one", daemon->pipelines[oldest]->label,
-                 daemon->pipelines[oldest]->whole->file);
+        log_about(&(struct log_subject){.pipeline = daemon->pipelines[oldest]->label}, LOG_INFO,
+                  "pipeline %s of %s is forgotten for another one", daemon->pipelines[oldest]->label,
+                  daemon->pipelines[oldest]->whole->file);
         remove_pipeline(daemon, oldest);
         return 0;
 }
@@ -230,8 +232,8 @@ static int add(struct daemon *daemon, struct config **definition, const struct c
         pipeline->definition = *definition;
         *definition = NULL; /* handed over */
         daemon->pipelines[daemon->n_pipelines++] = pipeline;
-        log_line(LOG_INFO, "pipeline %s is defined by %s, line %u", label, pipeline->whole->file,
-                 meant->line);
+        log_about(&(struct log_subject){.pipeline = pipeline->label}, LOG_INFO,
+                  "pipeline %s is defined by %s, line %u", label, pipeline->whole->file, meant->line);
         *pipelinep = pipeline;
         return 0;
 }

@@ -86,7 +86,8 @@ void job_close(struct job *job, const char *reason) {
         if (job->state == JOB_CLOSED)
                 return;
         if (reason)
-                log_line(LOG_WARNING, "job %u (pid %d) is closed: %s", job->id, (int)job->pid, reason);
+                log_about(&(struct log_subject){.pipeline = job->attach.pipeline, .job = job->id},
+                          LOG_WARNING, "job %u (pid %d) is closed: %s", job->id, (int)job->pid, reason);
         job->state = JOB_CLOSED;
         list_unlink(&job->link);
         if (had_asked)
@@ -115,7 +116,8 @@ void job_refuse(struct job *job, int error, const char *text) {
 
         message.refused.error = (uint16_t)-error;
         snprintf(message.refused.text, sizeof(message.refused.text), "%s", text);
-        log_line(LOG_INFO, "job %u (pid %d) is refused: %s", job->id, (int)job->pid, text);
+        log_about(&(struct log_subject){.pipeline = job->attach.pipeline, .job = job->id}, LOG_INFO,
+                  "job %u (pid %d) is refused: %s", job->id, (int)job->pid, text);
         send_or_close(job, &message, -1);
         if (job->events->refused)
                 job->events->refused(job->context);
@@ -140,9 +142,10 @@ void job_send_progress(struct job *job, enum message_stage stage, uint64_t done,
 
 /* Its slots are not page-locked, or no more of them, though it asked for that. */
 static void warn_given_up(const struct job *job) {
-        log_line(LOG_WARNING, "job %u (%s, pid %d) reads with %u of %u slots page-locked: %s", job->id,
-                 *job->attach.name ? job->attach.name : "unnamed", (int)job->pid, job->map.registered,
-                 job->map.slots, *job->map.reason ? job->map.reason : "it does not say why");
+        log_about(&(struct log_subject){.pipeline = job->attach.pipeline, .job = job->id}, LOG_WARNING,
+                  "job %u (%s, pid %d) reads with %u of %u slots page-locked: %s", job->id,
+                  *job->attach.name ? job->attach.name : "unnamed", (int)job->pid, job->map.registered,
+                  job->map.slots, *job->map.reason ? job->map.reason : "it does not say why");
 }
 
 void job_set_attached(struct job *job, const struct message *attached, int ring_fd, uint32_t segments_each) {

@@ -13,6 +13,7 @@
 #include "daemon/daemon.h"
 #include "daemon/linger.h"
 #include "daemon/log.h"
+#include "daemon/service.h"
 #include "proto/runtime.h"
 
 #include <errno.h>
@@ -150,8 +151,9 @@ static int parse_options(int argc, char **argv, struct options *options) {
         return check_options(options);
 }
 
-static int fail(const struct fault *fault) {
+static int fail(int error, const struct fault *fault) {
         log_line(LOG_ERROR, "%s", fault->text);
+        service_failed(error, fault->text);
         return 1;
 }
 
@@ -218,16 +220,18 @@ static int run(const struct options *options) {
         struct fault fault;
         int r;
 
-        if (load(&config, options, &fault) < 0)
-                return fail(&fault);
+        r = load(&config, options, &fault);
+        if (r < 0)
+                return fail(r, &fault);
         if (options->check) {
                 r = check_print(config, stdout, &fault);
                 config_free(config);
-                return r < 0 ? fail(&fault) : 0;
+                return r < 0 ? fail(r, &fault) : 0;
         }
-        if (find_directory(directory, options, &fault) < 0) {
+        r = find_directory(directory, options, &fault);
+        if (r < 0) {
                 config_free(config);
-                return fail(&fault);
+                return fail(r, &fault);
         }
         return serve(config, directory, options);
 }
@@ -240,5 +244,7 @@ int main(int argc, char **argv) {
                 return r;
         if (options.background)
                 closefrom(STDERR_FILENO + 1); /* whatever whoever started this had open */
+        log_init();
+        service_init(!options.background && !options.check);
         return run(&options);
 }

@@ -236,9 +236,10 @@ static void log_welcome(const struct pipeline *pipeline, const struct job *job,
         if (job->attach.world_size > 1 || *job->attach.group)
                 snprintf(rank, sizeof(rank), " as rank %u of %u%s%s", job->attach.rank,
                          job->attach.world_size, *job->attach.group ? " in group " : "", job->attach.group);
-        log_line(LOG_INFO, "job %u (%s, pid %d) reads %s from epoch %u row %" PRIu64 "%s: %s", job->id,
-                 *job->attach.name ? job->attach.name : "unnamed", (int)job->pid, pipeline->label,
-                 attached->start_epoch, attached->start_row, rank, attached->sharing);
+        log_about(&(struct log_subject){.pipeline = pipeline->label, .job = job->id}, LOG_INFO,
+                  "job %u (%s, pid %d) reads %s from epoch %u row %" PRIu64 "%s: %s", job->id,
+                  *job->attach.name ? job->attach.name : "unnamed", (int)job->pid, pipeline->label,
+                  attached->start_epoch, attached->start_row, rank, attached->sharing);
 }
 
 /* What the job is told: where its stream begins and how its slots are laid out. */
@@ -248,6 +249,7 @@ static void welcome(struct pipeline *pipeline, struct job *job, const struct sch
         struct message_attached *attached = &message.attached;
 
         attached->job = job->id;
+        attached->pid = (uint32_t)getpid();
         attached->samples = pipeline->index.samples;
         attached->seed = job->seed;
         attached->start_epoch = entry->start_epoch;

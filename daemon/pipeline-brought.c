@@ -42,8 +42,9 @@ static void choose_zygote(struct pipeline *pipeline) {
         struct zygote *oldest = list_is_empty(&pipeline->zygotes) ? NULL : zygote_of(pipeline->zygotes.next);
 
         if (oldest && oldest != pipeline->pool.zygote && pipeline->state != PIPELINE_STOPPING)
-                log_line(LOG_INFO, "pipeline %s: its workers are forked by zygote %d from now on",
-                         pipeline->label, oldest->pid);
+                log_about(&(struct log_subject){.pipeline = pipeline->label}, LOG_INFO,
+                          "pipeline %s: its workers are forked by zygote %d from now on", pipeline->label,
+                          oldest->pid);
         if (oldest)
                 pipeline->zygote_pid = oldest->pid;
         pipeline->pool.zygote = oldest;

@@ -61,15 +61,16 @@ static void on_described(void *context, const struct message_described *describe
                 return;
         }
         fault_sanitize(name, sizeof(name), described->name, strlen(described->name));
-        log_line(LOG_INFO, "pipeline %s: %s gives a %s of %" PRIu64 " samples: %s", pipeline->label,
-                 pipeline->config->recipe.source.dataset, name, described->samples,
-                 pipeline->config->recipe.source.fields);
+        log_about(&(struct log_subject){.pipeline = pipeline->label}, LOG_INFO,
+                  "pipeline %s: %s gives a %s of %" PRIu64 " samples: %s", pipeline->label,
+                  pipeline->config->recipe.source.dataset, name, described->samples,
+                  pipeline->config->recipe.source.fields);
         if (!described->deterministic)
-                log_line(LOG_WARNING,
-                         "pipeline %s: a sample came out different when it was made again with the same "
-                         "random states; look for random generators of the dataset's own, which "
-                         "pinfeed.sample_rng() replaces, and for the time of day",
-                         pipeline->label);
+                log_about(&(struct log_subject){.pipeline = pipeline->label}, LOG_WARNING,
+                          "pipeline %s: a sample came out different when it was made again with the same "
+                          "random states; look for random generators of the dataset's own, which "
+                          "pinfeed.sample_rng() replaces, and for the time of day",
+                          pipeline->label);
         pipeline_take_resources(pipeline);
         pipeline_step(pipeline);
 }

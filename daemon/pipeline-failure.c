@@ -38,7 +38,9 @@ void pipeline_fail_jobs(struct pipeline *pipeline, bool all, uint64_t seed,
 void pipeline_lose(struct pipeline *pipeline, const struct message_chunk *chunk,
                    const struct message_failed *failed) {
         fault_set(&pipeline->failure, -(int)failed->error, "pipeline %s: %s", pipeline->label, failed->text);
-        log_line(LOG_ERROR, "%s", pipeline->failure.text);
+        log_about(&(struct log_subject){.pipeline = pipeline->label,
+                                        .sample = failed->sample_given ? &failed->sample : NULL},
+                  LOG_ERROR, "%s", pipeline->failure.text);
         pipeline->stepping = true; /* no new work before all of this is done */
         pipeline_fail_jobs(pipeline, false, chunk->seed, failed);
         pipeline_clear_suspect(pipeline, chunk->slot, chunk->first);
@@ -106,7 +108,9 @@ void pipeline_clean_traceback(char *to, size_t size, const char *from) {
 static void fail(struct pipeline *pipeline, int error, struct message_failed *failed) {
         failed->error = (uint16_t)-error;
         snprintf(failed->text, sizeof(failed->text), "%s", pipeline->failure.text);
-        log_line(LOG_ERROR, "%s", failed->text);
+        log_about(&(struct log_subject){.pipeline = pipeline->label,
+                                        .sample = failed->sample_given ? &failed->sample : NULL},
+                  LOG_ERROR, "%s", failed->text);
         uv_idle_stop(&pipeline->reserving);
         uv_idle_stop(&pipeline->growing);
         uv_timer_stop(&pipeline->reporting);

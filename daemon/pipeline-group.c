@@ -342,8 +342,9 @@ void pipeline_begin_groups(struct pipeline *pipeline) {
                         continue;
                 job->expecting = false;
                 scheduler_begin(pipeline->scheduler, job->id);
-                log_line(LOG_INFO, "job %u (rank %u) begins: all %u ranks of group %s are there", job->id,
-                         job->attach.rank, size_of(job), job->attach.group);
+                log_about(&(struct log_subject){.pipeline = pipeline->label, .job = job->id}, LOG_INFO,
+                          "job %u (rank %u) begins: all %u ranks of group %s are there", job->id,
+                          job->attach.rank, size_of(job), job->attach.group);
         }
 }
 
@@ -385,7 +386,7 @@ static void give_up(struct pipeline *pipeline, const struct job *late) {
                  "with "
                  "the world_size that there is",
                  missing, group, size_of(late), late->attach.group_ms / 1000.0);
-        log_line(LOG_WARNING, "%s", failed.text);
+        log_about(&(struct log_subject){.pipeline = pipeline->label}, LOG_WARNING, "%s", failed.text);
         list_for_each_safe (link, &pipeline->jobs) {
                 struct job *job = pipeline_job_of(link);
 

@@ -41,16 +41,17 @@ static void tell(const struct pipeline *pipeline, struct job *job) {
         if (scheduler_view_job(pipeline->scheduler, job->id, &view) != 0)
                 return;
         if (view.demoted && !job->demoted)
-                log_line(LOG_WARNING,
-                         "job %u (%s, pid %d) holds %u batches of %s and has given none back for %.10g s "
-                         "(lag_timeout): the others wait for it no more, and what it misses is prepared "
-                         "again for "
-                         "it",
-                         job->id, name, (int)job->pid, view.held, pipeline->label,
-                         pipeline->config->lag_timeout);
+                log_about(&(struct log_subject){.pipeline = pipeline->label, .job = job->id}, LOG_WARNING,
+                          "job %u (%s, pid %d) holds %u batches of %s and has given none back for %.10g s "
+                          "(lag_timeout): the others wait for it no more, and what it misses is prepared "
+                          "again for "
+                          "it",
+                          job->id, name, (int)job->pid, view.held, pipeline->label,
+                          pipeline->config->lag_timeout);
         if (job->demoted && view.bound)
-                log_line(LOG_INFO, "job %u (%s, pid %d) is in lockstep with the others of %s again", job->id,
-                         name, (int)job->pid, pipeline->label);
+                log_about(&(struct log_subject){.pipeline = pipeline->label, .job = job->id}, LOG_INFO,
+                          "job %u (%s, pid %d) is in lockstep with the others of %s again", job->id, name,
+                          (int)job->pid, pipeline->label);
         job->demoted = view.demoted || (job->demoted && !view.bound);
 }
 

@@ -201,6 +201,15 @@ static void give_up(struct pipeline *pipeline, const struct pool_worker *worker,
         pipeline_fail(pipeline, -EIO);
 }
 
+static void log_death(const struct pipeline *pipeline, const struct pool_worker *worker,
+                      const struct message_failed *failed, const char *advice) {
+        log_about(&(struct log_subject){.pipeline = pipeline->label,
+                                        .worker = &worker->number,
+                                        .sample = failed->sample_given ? &failed->sample : NULL},
+                  LOG_ERROR, "pipeline %s: %s; its rows are prepared again, %s", pipeline->label,
+                  failed->text, advice);
+}
+
 /* The next zygote forks others. Whether there is one is seen at the end of the step. */
 static void bury_orphan(struct pipeline *pipeline, const struct pool_worker *worker) {
         struct message_failed failed;
@@ -216,7 +225,8 @@ static void bury_unborn(struct pipeline *pipeline, const struct pool_worker *wor
         struct message_failed failed;
 
         pipeline_describe_death(pipeline, worker, &failed);
-        log_line(LOG_ERROR, "pipeline %s: %s", pipeline->label, failed.text);
+        log_about(&(struct log_subject){.pipeline = pipeline->label, .worker = &worker->number}, LOG_ERROR,
+                  "pipeline %s: %s", pipeline->label, failed.text);
         count_vain(pipeline, worker);
         restart(pipeline);
         if (pipeline->vain_deaths >= VAIN_MAX)
@@ -261,8 +271,7 @@ void pipeline_on_died(void *context, const struct pool_worker *worker) {
                 give_up(pipeline, worker, &failed);
                 return;
         }
-        log_line(LOG_ERROR, "pipeline %s: %s; its rows are prepared again, %s", pipeline->label, failed.text,
-                 advise(death));
+        log_death(pipeline, worker, &failed, advise(death));
         fault_set(&pipeline->failure, -EIO, "pipeline %s: %s", pipeline->label, failed.text);
         pipeline->stepping = true; /* no new work before all of this is done */
         for (uint32_t i = 0; i < worker->n_chunks; i++)
@@ -300,9 +309,11 @@ void pipeline_on_stuck(void *context, const struct pool_worker *worker) {
         }
         pipeline->stepping = false;
         if (pipeline->quarantined * 4 > pipeline->ring.slots)
-                log_line(LOG_ERROR,
-                         "pipeline %s: %u of %u slots wait for killed workers that do not end: storage hangs",
-                         pipeline->label, pipeline->quarantined, pipeline->ring.slots);
+                log_about(
+                        &(struct log_subject){.pipeline = pipeline->label, .worker = &worker->number},
+                        LOG_ERROR,
+                        "pipeline %s: %u of %u slots wait for killed workers that do not end: storage hangs",
+                        pipeline->label, pipeline->quarantined, pipeline->ring.slots);
         count_vain(pipeline, worker);
         restart(pipeline);
         pipeline_step(pipeline);
@@ -325,8 +336,9 @@ void pipeline_on_returned(void *context, const struct pool_worker *worker) {
 
         if (pipeline->state != PIPELINE_READY || worker->n_chunks == 0)
                 return;
-        log_line(LOG_INFO, "pipeline %s: worker %u (pid %d) has ended at last", pipeline->label,
-                 worker->number, worker->process.pid);
+        log_about(&(struct log_subject){.pipeline = pipeline->label, .worker = &worker->number}, LOG_INFO,
+                  "pipeline %s: worker %u (pid %d) has ended at last", pipeline->label, worker->number,
+                  worker->process.pid);
         if (scheduler_slot_return(pipeline->scheduler, worker->chunks[0].slot) == 0)
                 pipeline->quarantined--;
         pipeline_step(pipeline);

@@ -63,10 +63,10 @@ static void on_resting(uv_timer_t *timer) {
         if (!is_unused(pipeline) || pipeline->kept > 0 || pipeline->work_copy || pipeline->quarantined > 0 ||
             pool_busy(&pipeline->pool) > 0)
                 return;
-        log_line(LOG_INFO,
-                 "pipeline %s has had no job for %g s: %u workers and the ring of %" PRIu64 " bytes go",
-                 pipeline->label, pipeline->config->idle, pipeline->pool.n_workers,
-                 ring_bytes(&pipeline->ring));
+        log_about(&(struct log_subject){.pipeline = pipeline->label}, LOG_INFO,
+                  "pipeline %s has had no job for %g s: %u workers and the ring of %" PRIu64 " bytes go",
+                  pipeline->label, pipeline->config->idle, pipeline->pool.n_workers,
+                  ring_bytes(&pipeline->ring));
         let_go(pipeline);
 }
 
@@ -80,8 +80,9 @@ void pipeline_rest(struct pipeline *pipeline) {
                 if (waits)
                         uv_timer_stop(&pipeline->resting);
         } else if (pipeline->verdicts->n_lifted > 0 && !pipeline->work_copy && pipeline->work_result >= 0) {
-                log_line(LOG_INFO, "pipeline %s ends its run: the next one replaces %zu samples fewer",
-                         pipeline->label, pipeline->verdicts->n_lifted);
+                log_about(&(struct log_subject){.pipeline = pipeline->label}, LOG_INFO,
+                          "pipeline %s ends its run: the next one replaces %zu samples fewer",
+                          pipeline->label, pipeline->verdicts->n_lifted);
                 let_go(pipeline);
         } else if (!waits && pipeline->config->reserve != CONFIG_RESERVE_START && pipeline->kept == 0) {
                 uv_timer_start(&pipeline->resting, on_resting, (uint64_t)(pipeline->config->idle * MS_PER_S),
@@ -93,7 +94,8 @@ void pipeline_refresh(struct pipeline *pipeline) {
         if (!is_unused(pipeline) || !pipeline->spoilt || pipeline->kept > 0 || pipeline->work_copy ||
             pipeline->quarantined > 0)
                 return;
-        log_line(LOG_INFO, "pipeline %s begins anew: its last run had too many bad samples", pipeline->label);
+        log_about(&(struct log_subject){.pipeline = pipeline->label}, LOG_INFO,
+                  "pipeline %s begins anew: its last run had too many bad samples", pipeline->label);
         let_go(pipeline);
 }
 

@@ -48,9 +48,12 @@ void pipeline_on_replaced(void *context, const struct pool_worker *worker,
         fault_sanitize(file, sizeof(file), replaced->file, strlen(replaced->file));
         fault_sanitize(text, sizeof(text), replaced->text, strlen(replaced->text));
         if (ledger_add(&pipeline->ledger, replaced->sample, replaced->error, file, text))
-                log_line(LOG_WARNING,
-                         "pipeline %s: sample %" PRIu64 "%s%s%s is replaced: %s; mend or remove it",
-                         pipeline->label, replaced->sample, *file ? " (" : "", file, *file ? ")" : "", text);
+                log_about(&(struct log_subject){.pipeline = pipeline->label,
+                                                .worker = &worker->number,
+                                                .sample = &replaced->sample},
+                          LOG_WARNING,
+                          "pipeline %s: sample %" PRIu64 "%s%s%s is replaced: %s; mend or remove it",
+                          pipeline->label, replaced->sample, *file ? " (" : "", file, *file ? ")" : "", text);
 }
 
 bool pipeline_judge_samples(struct pipeline *pipeline) {
@@ -66,7 +69,8 @@ bool pipeline_judge_samples(struct pipeline *pipeline) {
         pipeline->spoilt = true;
         if (list_is_empty(&pipeline->jobs))
                 return true;
-        log_line(LOG_ERROR, "%s", pipeline->failure.text);
+        log_about(&(struct log_subject){.pipeline = pipeline->label}, LOG_ERROR, "%s",
+                  pipeline->failure.text);
         snprintf(failed.text, sizeof(failed.text), "%s", pipeline->failure.text);
         pipeline_fail_jobs(pipeline, true, 0, &failed);
         return true;
@@ -119,20 +123,23 @@ static void work(struct pipeline *pipeline, uv_work_cb in_thread, uv_after_work_
         pipeline->work_fault.text[0] = 0;
         pipeline->work_result = 0;
         if (verdicts_find_directory(pipeline->state_directory, &pipeline->work_fault) < 0)
-                log_line(LOG_WARNING, "pipeline %s: condemned samples are not kept: %s", pipeline->label,
-                         pipeline->work_fault.text);
+                log_about(&(struct log_subject){.pipeline = pipeline->label}, LOG_WARNING,
+                          "pipeline %s: condemned samples are not kept: %s", pipeline->label,
+                          pipeline->work_fault.text);
         else if (verdicts_copy(&pipeline->work_copy, pipeline->verdicts) < 0 ||
                  uv_queue_work(pipeline->loop, &pipeline->verdict_work, in_thread, after) < 0) {
                 pipeline->work_copy = verdicts_free(pipeline->work_copy);
                 pipeline->work_result =
                         fault_set(&pipeline->work_fault, -ENOMEM, "no memory to keep the condemned samples");
-                log_line(LOG_WARNING, "pipeline %s: %s", pipeline->label, pipeline->work_fault.text);
+                log_about(&(struct log_subject){.pipeline = pipeline->label}, LOG_WARNING, "pipeline %s: %s",
+                          pipeline->label, pipeline->work_fault.text);
         }
 }
 
 static void tell_trouble(const struct pipeline *pipeline) {
         if (pipeline->work_result != 0)
-                log_line(LOG_WARNING, "pipeline %s: %s", pipeline->label, pipeline->work_fault.text);
+                log_about(&(struct log_subject){.pipeline = pipeline->label}, LOG_WARNING, "pipeline %s: %s",
+                          pipeline->label, pipeline->work_fault.text);
 }
 
 static void save_in_thread(uv_work_t *request) {
@@ -185,9 +192,9 @@ static void on_loaded(uv_work_t *request, int status) {
         pipeline->work_copy = NULL;
         drop_strangers(pipeline);
         if (verdicts_count(pipeline->verdicts) > 0)
-                log_line(LOG_WARNING,
-                         "pipeline %s: %zu condemned samples are replaced; see pinfeedctl status",
-                         pipeline->label, verdicts_count(pipeline->verdicts));
+                log_about(&(struct log_subject){.pipeline = pipeline->label}, LOG_WARNING,
+                          "pipeline %s: %zu condemned samples are replaced; see pinfeedctl status",
+                          pipeline->label, verdicts_count(pipeline->verdicts));
         pipeline_become_ready(pipeline);
 }
 
@@ -213,14 +220,15 @@ void pipeline_read_verdicts(struct pipeline *pipeline) {
 void pipeline_condemn(struct pipeline *pipeline, uint64_t sample, const char *file, const char *text) {
         int r = verdicts_add(pipeline->verdicts, sample, file, text, (uint64_t)time(NULL));
 
-        log_line(LOG_ERROR,
-                 "pipeline %s: sample %" PRIu64
-                 "%s%s%s is condemned, it is replaced from now on: %s; mend it, then run 'pinfeedctl verify "
-                 "%s'",
-                 pipeline->label, sample, *file ? " (" : "", file, *file ? ")" : "", text, pipeline->label);
+        log_about(&(struct log_subject){.pipeline = pipeline->label, .sample = &sample}, LOG_ERROR,
+                  "pipeline %s: sample %" PRIu64
+                  "%s%s%s is condemned, it is replaced from now on: %s; mend it, then run 'pinfeedctl verify "
+                  "%s'",
+                  pipeline->label, sample, *file ? " (" : "", file, *file ? ")" : "", text, pipeline->label);
         if (r < 0 || r == VERDICTS_E_FULL)
-                log_line(LOG_ERROR, "pipeline %s: no more samples can be condemned; mend the data set",
-                         pipeline->label);
+                log_about(&(struct log_subject){.pipeline = pipeline->label}, LOG_ERROR,
+                          "pipeline %s: no more samples can be condemned; mend the data set",
+                          pipeline->label);
         tell_all(pipeline, sample);
         save(pipeline);
 }

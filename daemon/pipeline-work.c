@@ -82,8 +82,9 @@ int pipeline_grow(struct pipeline *pipeline) {
                 uv_idle_stop(&pipeline->growing);
         /* Fewer than asked for will do, if there is any. */
         if (r < 0 && pipeline->pool.n_workers > 0) {
-                log_line(LOG_WARNING, "pipeline %s runs with %u of %u workers: %s", pipeline->label,
-                         pipeline->pool.n_workers, pipeline_workers(pipeline), fault->text);
+                log_about(&(struct log_subject){.pipeline = pipeline->label}, LOG_WARNING,
+                          "pipeline %s runs with %u of %u workers: %s", pipeline->label,
+                          pipeline->pool.n_workers, pipeline_workers(pipeline), fault->text);
                 r = 0;
         }
         if (pipeline->state == PIPELINE_READY)
@@ -109,9 +110,10 @@ bool pipeline_is_up(const struct pipeline *pipeline) {
 void pipeline_set_workers(struct pipeline *pipeline, uint32_t workers) {
         pipeline->workers = workers;
         pipeline_join_budget(pipeline);
-        log_line(LOG_INFO, "pipeline %s may have %u worker%s%s from now on", pipeline->label,
-                 pipeline_workers(pipeline), pipeline_workers(pipeline) == 1 ? "" : "s",
-                 workers > 0 ? "" : ", within the daemon's cpus,");
+        log_about(&(struct log_subject){.pipeline = pipeline->label}, LOG_INFO,
+                  "pipeline %s may have %u worker%s%s from now on", pipeline->label,
+                  pipeline_workers(pipeline), pipeline_workers(pipeline) == 1 ? "" : "s",
+                  workers > 0 ? "" : ", within the daemon's cpus,");
         pool_want(&pipeline->pool, pipeline_workers(pipeline));
         if (pipeline_is_up(pipeline) && pipeline_grow(pipeline) < 0)
                 pipeline_fail(pipeline, -EIO);

@@ -130,9 +130,10 @@ void pipeline_detach(struct pipeline *pipeline, struct job *job) {
         if (pipeline->scheduler && scheduler_view_job(pipeline->scheduler, job->id, &view) == 0) {
                 if (pipeline->state !=
                     PIPELINE_STOPPING) /* a stop has few words, however many jobs there are */
-                        log_line(LOG_INFO, "job %u (%s, pid %d) leaves %s after %" PRIu64 " rows", job->id,
-                                 *job->attach.name ? job->attach.name : "unnamed", (int)job->pid,
-                                 pipeline->label, view.rows);
+                        log_about(&(struct log_subject){.pipeline = pipeline->label, .job = job->id},
+                                  LOG_INFO, "job %u (%s, pid %d) leaves %s after %" PRIu64 " rows", job->id,
+                                  *job->attach.name ? job->attach.name : "unnamed", (int)job->pid,
+                                  pipeline->label, view.rows);
                 keep_account(pipeline, job);
                 scheduler_detach(pipeline->scheduler, job->id);
         }
@@ -275,8 +276,9 @@ void pipeline_become_ready(struct pipeline *pipeline) {
         pipeline_start_lockstep(pipeline);
         pool_set_index(&pipeline->pool, &pipeline->index, pipeline->index_fd);
         pool_watch_start(&pipeline->pool);
-        log_line(LOG_INFO, "pipeline %s is ready: %" PRIu64 " samples, %u slots in %s", pipeline->label,
-                 pipeline->index.samples, pipeline->ring.slots, ring_backing_name(&pipeline->ring));
+        log_about(&(struct log_subject){.pipeline = pipeline->label}, LOG_INFO,
+                  "pipeline %s is ready: %" PRIu64 " samples, %u slots in %s", pipeline->label,
+                  pipeline->index.samples, pipeline->ring.slots, ring_backing_name(&pipeline->ring));
         pipeline_step(pipeline);
 }
 
@@ -313,7 +315,8 @@ static int make_ring(struct pipeline *pipeline) {
         r = ring_init(&pipeline->ring, pipeline->whole, pipeline->config, &pipeline->failure);
         if (r >= 0 && pipeline->config->backing == CONFIG_BACKING_AUTO &&
             pipeline->ring.backing == CONFIG_BACKING_MEMFD)
-                log_line(LOG_WARNING, "%s; backing: auto takes a memfd instead", pipeline->failure.text);
+                log_about(&(struct log_subject){.pipeline = pipeline->label}, LOG_WARNING,
+                          "%s; backing: auto takes a memfd instead", pipeline->failure.text);
         return r;
 }
 

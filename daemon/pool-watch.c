@@ -203,8 +203,9 @@ static void look_at_killed(struct pool_worker *worker, uint64_t now) {
 
         if (now - worker->expelled_ns < POOL_STUCK_NS)
                 return;
-        log_line(LOG_ERROR, "worker %u (pid %d) was killed %.1f s ago and has not ended: storage hangs?",
-                 worker->number, worker->process.pid, (double)(now - worker->expelled_ns) / NS_PER_S);
+        log_about(&(struct log_subject){.worker = &worker->number}, LOG_ERROR,
+                  "worker %u (pid %d) was killed %.1f s ago and has not ended: storage hangs?",
+                  worker->number, worker->process.pid, (double)(now - worker->expelled_ns) / NS_PER_S);
         worker->stuck = true;
         pool_worker_end(worker, SIGKILL);
         pool->events->stuck(pool->context, worker);

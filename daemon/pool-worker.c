@@ -110,9 +110,9 @@ void pool_worker_end(struct pool_worker *worker, int signal) {
 void pool_worker_abandon(struct pool_worker *worker) {
         if (worker->exited)
                 return; /* it is being buried already */
-        log_line(LOG_ERROR,
-                 "worker %u (pid %d) was killed and has not ended: storage hangs? It is left to the kernel",
-                 worker->number, worker->process.pid);
+        log_about(&(struct log_subject){.worker = &worker->number}, LOG_ERROR,
+                  "worker %u (pid %d) was killed and has not ended: storage hangs? It is left to the kernel",
+                  worker->number, worker->process.pid);
         worker->exited = true;
         close_socket(worker);
         process_close(&worker->process, on_process_closed);
@@ -122,8 +122,9 @@ void pool_worker_abandon(struct pool_worker *worker) {
 static void expel(struct pool_worker *worker, const char *reason) {
         fault_set(&worker->expelled, -EPROTO, "%s", reason);
         worker->expelled_ns = clock_ns();
-        log_line(LOG_ERROR, "worker %u (pid %d) is killed: %s", worker->number, worker->process.pid,
-                 worker->expelled.text);
+        log_about(&(struct log_subject){.worker = &worker->number}, LOG_ERROR,
+                  "worker %u (pid %d) is killed: %s", worker->number, worker->process.pid,
+                  worker->expelled.text);
         close_socket(worker);
         process_kill(&worker->process, SIGKILL);
 }

@@ -41,6 +41,8 @@
 
 enum {
         ARGUMENTS_MAX = 16,
+        PROCESS_OOM_MORE = 500,  /* half of the scale above the daemon: see oom_score_adj in proc(5) */
+        PROCESS_OOM_MOST = 1000, /* its end */
 };
 
 void process_init(struct process *process, void (*on_exited)(struct process *process)) {
@@ -54,6 +56,28 @@ static void end(struct process *process, int signal, int exit_status) {
         process->signal = signal;
         process->exit_status = exit_status;
         process->on_exited(process);
+}
+
+/* When the kernel has to kill for want of memory, it shall be a worker, which is replaced, and neither the
+ * daemon nor a job. Anybody may offer a process of theirs; where that fails (no /proc) all stand as before.
+ */
+static void offer_to_oom_killer(int pid) {
+        char path[64];
+        int own = 0, offered, fd;
+        FILE *file = fopen("/proc/self/oom_score_adj", "re");
+
+        if (!file)
+                return;
+        if (fscanf(file, "%d", &own) != 1)
+                own = 0;
+        fclose(file);
+        offered = own + PROCESS_OOM_MORE < PROCESS_OOM_MOST ? own + PROCESS_OOM_MORE : PROCESS_OOM_MOST;
+        snprintf(path, sizeof(path), "/proc/%d/oom_score_adj", pid);
+        fd = open(path, O_WRONLY | O_CLOEXEC);
+        if (fd < 0)
+                return;
+        dprintf(fd, "%d\n", offered); /* or it has ended already */
+        close(fd);
 }
 
 /* ---- spawned ---- */
@@ -101,6 +125,7 @@ int process_spawn(struct process *process, uv_loop_t *loop, const char *const ar
         if (r < 0) /* not its own errno: a job would read ENOENT as "no such pipeline" */
                 return fault_set(fault, -EIO, "cannot start %s: %s", arguments[0], uv_strerror(r));
         process->pid = uv_process_get_pid(&process->spawned);
+        offer_to_oom_killer(process->pid);
         return 0;
 }
 
@@ -181,6 +206,7 @@ static void on_forked(void *context, int error, int pid, int pidfd) {
                 error = ENOTSUP;
         if (error == 0) {
                 process->pid = pid;
+                offer_to_oom_killer(pid);
                 process->death.data = process;
                 process->handles++;
                 uv_poll_start(&process->death, UV_READABLE, on_death);

@@ -14,9 +14,11 @@
 #include "daemon/counters.h"
 #include "daemon/daemon.h"
 #include "daemon/job.h"
+#include "daemon/log.h"
 #include "daemon/metrics-http.h"
 #include "daemon/observe.h"
 #include "daemon/scheduler.h"
+#include "daemon/service.h"
 #include "daemon/stages.h"
 #include "daemon/verdicts.h"
 #include "proto/worker-page.h"
@@ -483,6 +485,24 @@ static void add_daemon(json_t *object, const struct daemon *daemon) {
                             text_or_null(daemon->http ? metrics_http_address(daemon->http) : ""));
 }
 
+static json_t *make_warnings(const struct surroundings *surroundings) {
+        json_t *list = json_array();
+
+        for (uint32_t i = 0; i < surroundings->n; i++)
+                json_array_append_new(list, json_string(surroundings->warnings[i].text));
+        return list;
+}
+
+/* What it has of the service manager that started it. */
+static json_t *make_service(const struct daemon *daemon) {
+        uint64_t ms = service_watchdog_ms();
+
+        return json_pack("{s:b, s:b, s:o, s:b}", "notify", service_is_told(), "activated", daemon->activated,
+                         "watchdog_seconds",
+                         ms > 0 ? json_real(2 * (double)ms * NS_PER_MS / NS_PER_S) : json_null(), "journal",
+                         log_is_journal());
+}
+
 json_t *status_make(const struct daemon *daemon) {
         json_t *pipelines = json_array(), *workers = json_array(), *jobs = json_array(),
                *slots = json_array(), *status;
@@ -503,7 +523,10 @@ json_t *status_make(const struct daemon *daemon) {
                            "config", text_or_null(config_file(daemon->config)), "cpus_auto",
                            daemon->config->cpus == 0, "pipelines", pipelines, "workers", workers, "jobs",
                            jobs, "slots", slots);
-        if (status)
-                add_daemon(status, daemon);
+        if (!status)
+                return NULL;
+        add_daemon(status, daemon);
+        json_object_set_new(status, "warnings", make_warnings(&daemon->surroundings));
+        json_object_set_new(status, "service", make_service(daemon));
         return status;
 }

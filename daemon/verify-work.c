@@ -365,8 +365,9 @@ void verify_begin_work(struct verify *verify) {
         verify->pool.row_ns = 0;
         verify->pool.interpreter = pipeline->pool.interpreter;
         verify->state = VERIFY_TRYING;
-        log_line(LOG_INFO, "pipeline %s is being verified: %" PRIu64 " samples", pipeline->label,
-                 verify->index.samples);
+        log_about(&(struct log_subject){.pipeline = pipeline->label}, LOG_INFO,
+                  "pipeline %s is being verified: %" PRIu64 " samples", pipeline->label,
+                  verify->index.samples);
         pool_watch_start(&verify->pool);
         uv_idle_start(&verify->growing, on_growing);
 }

@@ -108,10 +108,10 @@ static void finish_clearing(struct verify *verify) {
         }
         verify->restarted = verify->cleared > 0 &&
                             (pipeline->state != PIPELINE_READY || pipeline->verdicts->n_lifted == 0);
-        log_line(LOG_INFO,
-                 "pipeline %s is verified: %" PRIu64 " samples, %" PRIu64 " bad, %u verdicts cleared%s%s",
-                 pipeline->label, verify->done, findings_count(&verify->findings), verify->cleared,
-                 *verify->failure.text ? "; " : "", verify->failure.text);
+        log_about(&(struct log_subject){.pipeline = pipeline->label}, LOG_INFO,
+                  "pipeline %s is verified: %" PRIu64 " samples, %" PRIu64 " bad, %u verdicts cleared%s%s",
+                  pipeline->label, verify->done, findings_count(&verify->findings), verify->cleared,
+                  *verify->failure.text ? "; " : "", verify->failure.text);
         verify->state = VERIFY_TELLING;
         tell(verify);
 }
@@ -228,8 +228,9 @@ void verify_on_taken(struct verify *verify) {
 }
 
 void verify_cancel(struct verify *verify) {
-        log_line(LOG_INFO, "pipeline %s: its verification is given up, nobody waits for it any more",
-                 verify->pipeline->label);
+        log_about(&(struct log_subject){.pipeline = verify->pipeline->label}, LOG_INFO,
+                  "pipeline %s: its verification is given up, nobody waits for it any more",
+                  verify->pipeline->label);
         verify->events = NULL;
         if (verify->state == VERIFY_TRYING)
                 verify_end_work(verify);

@@ -155,7 +155,8 @@ enum {
         F(TEXT, fingerprint, 1, MESSAGE_FINGERPRINT_MAX)                                                     \
         F(TEXT, pipeline, 1, MESSAGE_NAME_MAX)                                                               \
         F(TEXT, map_reason, 0, MESSAGE_TEXT_MAX)                                                             \
-        F(TEXT, layout, 0, MESSAGE_LAYOUT_MAX)
+        F(TEXT, layout, 0, MESSAGE_LAYOUT_MAX)                                                               \
+        F(U32, pid, 0, MESSAGE_U32_MAX)
 
 #define MESSAGE_BATCHES_FIELDS(F)                                                                            \
         F(LIST, batch, 1, MESSAGE_BATCHES_MAX)                                                               \

@@ -63,7 +63,8 @@ static void add_seconds(struct table *table, double seconds) {
 static void print_daemon(const json_t *status) {
         const char *config = json_string_value(json_object_get(status, "config"));
         char up[NUMBER_TEXT_MAX], daemon[NUMBER_TEXT_MAX], workers[NUMBER_TEXT_MAX];
-        const json_t *cpu = json_object_get(status, "cpu_seconds");
+        const json_t *cpu = json_object_get(status, "cpu_seconds"),
+                     *warnings = json_object_get(status, "warnings");
 
         table_print_text(2, "pinfeedd %s, pid %llu, up %s, cpus %llu, CPU time: daemon %s, workers %s",
                          ctl_text_of(status, "version"), (unsigned long long)ctl_number_of(status, "pid"),
@@ -73,6 +74,8 @@ static void print_daemon(const json_t *status) {
                          table_seconds(workers, real_of(cpu, "workers")));
         table_print_text(2, "configuration %s, runtime directory %s", config ? config : "none",
                          ctl_text_of(status, "runtime_dir"));
+        for (size_t i = 0; i < json_array_size(warnings); i++)
+                table_print_text(2, "warning: %s", json_string_value(json_array_get(warnings, i)));
 }
 
 static void print_trouble(const json_t *pipeline, const char *member, const char *noun) {

@@ -47,6 +47,8 @@ struct harness {
         pid_t daemon; /* 0: none */
         size_t log_mark;
         uint64_t descriptor_limit;
+        int sockets[PROCESS_SOCKETS_MAX];
+        size_t n_sockets;
         const char *arguments[OPTIONS_MAX];
         size_t n_arguments;
         const char *environment[2 * OPTIONS_MAX + 1];
@@ -219,6 +221,12 @@ void harness_limit_descriptors(struct harness *h, uint64_t limit) {
         h->descriptor_limit = limit;
 }
 
+void harness_pass_sockets(struct harness *h, const int *sockets, size_t n) {
+        ck_assert_uint_le(n, PROCESS_SOCKETS_MAX);
+        memcpy(h->sockets, sockets, n * sizeof(*sockets));
+        h->n_sockets = n;
+}
+
 /* ---- the daemon ---- */
 
 static void launch(struct harness *h) {
@@ -236,6 +244,8 @@ static void launch(struct harness *h) {
                 .environment = h->environment,
                 .output_path = h->log,
                 .descriptors = h->descriptor_limit,
+                .sockets = h->sockets,
+                .n_sockets = h->n_sockets,
         });
         know(h, h->daemon);
 }

@@ -45,6 +45,9 @@ void harness_set_environment(struct harness *harness, const char *name, const ch
 /* RLIMIT_NOFILE of later daemons; 0: what this process has. */
 void harness_limit_descriptors(struct harness *harness, uint64_t limit);
 
+/* Listening sockets (the caller's) that later daemons are started with, as by a socket unit; at most 4. */
+void harness_pass_sockets(struct harness *harness, const int *sockets, size_t n);
+
 /* Starts the installed pinfeedd and returns once it says that it is ready. */
 void harness_start(struct harness *harness);
 
@@ -138,6 +141,9 @@ size_t harness_descriptors(pid_t pid);
 size_t harness_mappings(pid_t pid);
 uint64_t harness_resident_bytes(pid_t pid);
 uint64_t harness_proportional_bytes(pid_t pid);
+
+/* How much sooner than others the kernel kills it for want of memory. */
+int harness_oom_score_adj(pid_t pid);
 
 /* Names in /dev/shm that begin with "pinfeed". */
 size_t harness_shm_objects(void);

@@ -136,6 +136,24 @@ void process_remove_tree(const char *path) {
         nftw(path, remove_entry, 16, FTW_DEPTH | FTW_PHYS | FTW_MOUNT);
 }
 
+/* Above all that is open first, so that none is overwritten before it was moved. */
+static void pass_sockets(const int *sockets, size_t n) {
+        int above[PROCESS_SOCKETS_MAX];
+        char text[16];
+
+        if (n == 0)
+                return;
+        for (size_t i = 0; i < n; i++)
+                above[i] = fcntl(sockets[i], F_DUPFD_CLOEXEC, 100);
+        for (size_t i = 0; i < n; i++)
+                dup2(above[i], 3 + (int)i);
+        snprintf(text, sizeof(text), "%zu", n);
+        setenv("LISTEN_FDS", text, 1);
+        snprintf(text, sizeof(text), "%d", (int)getpid());
+        setenv("LISTEN_PID", text, 1);
+        setenv("LISTEN_FDNAMES", "pinfeed:pinfeed:third:fourth", 1);
+}
+
 static void __attribute__((noreturn)) start_child(const struct process_start *start) {
         int input = open("/dev/null", O_RDONLY);
         int output = start->output_path ? open(start->output_path, O_WRONLY | O_CREAT | O_APPEND, 0600)
@@ -155,6 +173,7 @@ static void __attribute__((noreturn)) start_child(const struct process_start *st
 
                 setrlimit(RLIMIT_NOFILE, &limit);
         }
+        pass_sockets(start->sockets, start->n_sockets);
         execv(start->path, (char *const *)start->argv);
         dprintf(STDERR_FILENO, "%s: %s\n", start->path, strerror(errno));
         _exit(127);
@@ -211,6 +230,14 @@ uint64_t harness_resident_bytes(pid_t pid) {
 
 uint64_t harness_proportional_bytes(pid_t pid) {
         return read_kilobytes(pid, "smaps_rollup", "\nPss:");
+}
+
+int harness_oom_score_adj(pid_t pid) {
+        char *text = read_proc(pid, "oom_score_adj");
+        int adjustment = atoi(text);
+
+        free(text);
+        return adjustment;
 }
 
 size_t harness_mappings(pid_t pid) {

@@ -25,6 +25,10 @@ int process_result(int status);
 /* Removes a directory and all in it; does not follow links, does not leave the file system. */
 void process_remove_tree(const char *path);
 
+enum {
+        PROCESS_SOCKETS_MAX = 4,
+};
+
 struct process_start {
         const char *path;
         const char *const *argv;
@@ -32,6 +36,8 @@ struct process_start {
                 *environment;    /* name, value, name, value, ..., NULL; on top of what this process has */
         const char *output_path; /* appended to; NULL: /dev/null */
         uint64_t descriptors;    /* RLIMIT_NOFILE; 0: unchanged */
+        const int *sockets;      /* passed as systemd would (LISTEN_FDS), from descriptor 3 on */
+        size_t n_sockets;
 };
 
 pid_t process_start(const struct process_start *start);

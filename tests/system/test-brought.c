@@ -283,6 +283,8 @@ START_TEST(forks_of_a_zygote_make_the_rows) {
         ck_assert_uint_eq(n, WORKERS);
         ck_assert_uint_eq(process_children(zygote.pid, children, HARNESS_PROCESSES_MAX), WORKERS);
         ck_assert_uint_eq(harness_worker_pids(h, children, HARNESS_PROCESSES_MAX), 0);
+        ck_assert_int_gt(harness_oom_score_adj(pids[0]), harness_oom_score_adj(harness_daemon_pid(h)));
+        ck_assert_int_eq(harness_oom_score_adj(zygote.pid), harness_oom_score_adj(getpid()));
         answer = harness_control(h, "{\"command\": \"verify\", \"pipeline\": \"p\"}");
         harness_expect_words(json_string_value(json_object_get(answer, "error")), "is a dataset in Python");
         json_decref(answer);
