@@ -50,10 +50,12 @@ int shm_create(const char *prefix) {
         return fd;
 }
 
+/* A memfd is born with mode 0777. Whoever is handed a descriptor that was opened for reading could then open
+ * the file for writing through /proc/self/fd. */
 int shm_create_memfd(const char *name) {
-        int fd = memfd_create(name, MFD_CLOEXEC | MFD_ALLOW_SEALING);
+        _cleanup_(fd_closep) int fd = memfd_create(name, MFD_CLOEXEC | MFD_ALLOW_SEALING);
 
-        return fd < 0 ? -errno : fd;
+        return fd < 0 || fchmod(fd, 0600) < 0 ? -errno : fd_take(&fd);
 }
 
 int shm_seal_size(int fd) {

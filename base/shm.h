@@ -11,7 +11,8 @@
  * Mode 0600, close-on-exec, size 0. A descriptor or a negative errno (-ENOSPC, -EMFILE, ...). */
 int shm_create(const char *prefix);
 
-/* A memfd, close-on-exec, sealable, size 0. `name` shows in /proc only. A descriptor or a negative errno. */
+/* A memfd, mode 0600, close-on-exec, sealable, size 0. `name` shows in /proc only. A descriptor or a negative
+ * errno. */
 int shm_create_memfd(const char *name);
 
 /* Forbids shrinking and growing of a memfd, and further seals: whoever may write to it could else forbid

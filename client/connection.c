@@ -11,8 +11,7 @@
  * before it read them: an error of sending is therefore not the last word, what the daemon said before it
  * closed is.
  *
- * The other side of the socket is checked by the kernel's word (SO_PEERCRED) before anything is sent or
- * believed: in a directory such as /tmp somebody else's process may listen where we expect our own daemon.
+ * Who is at the other side of the socket is checked before anything is sent or believed (server.c).
  *
  * Nothing here waits but connection_wait. Which attempt is made when, and what follows from its failure, is
  * link.c's. */
@@ -26,6 +25,7 @@
 #include "client/attachment.h"
 #include "client/job.h"
 #include "client/registry.h"
+#include "client/server.h"
 #include "proto/runtime.h"
 
 #include <errno.h>
@@ -129,23 +129,6 @@ const char *connection_daemon(struct pinfeed_job *job) {
         return job->daemon;
 }
 
-static int connection_check_peer(struct pinfeed_job *job, const char *path) {
-        gid_t gid;
-        uid_t uid;
-        int r;
-
-        r = seqpacket_peer(job->current->socket, &job->daemon_pid, &uid, &gid);
-        if (r < 0)
-                return fault_set(&job->fault, r, "asking who listens on %s failed: %s", path, strerror(-r));
-        if (uid != 0 && uid != geteuid())
-                return fault_set(&job->fault, -EPERM,
-                                 "the daemon at %s (pid %d) belongs to uid %u, not to uid %u or root", path,
-                                 (int)job->daemon_pid, uid, geteuid());
-        if (job->daemon_pid == 1)
-                job->daemon_pid = 0;
-        return 0;
-}
-
 /* Makes the job's current attachment, which has no more than a socket. */
 static int connection_open_socket(struct pinfeed_job *job) {
         char path[RUNTIME_PATH_MAX + sizeof("/" RUNTIME_JOB_SOCKET)];
@@ -162,8 +145,12 @@ static int connection_open_socket(struct pinfeed_job *job) {
         if (r >= 0)
                 job->current = attachment;
         registry_put();
-        if (r >= 0)
-                return connection_check_peer(job, path);
+        if (r >= 0) {
+                r = server_check(attachment->socket, job->directory, &job->daemon_pid, &job->fault);
+                if (job->daemon_pid == 1)
+                        job->daemon_pid = 0;
+                return r;
+        }
         attachment_free(attachment);
         if (r == -ENOENT || r == -ECONNREFUSED || r == -ENOTDIR)
                 return fault_set(&job->fault, -ENOENT,
@@ -171,7 +158,11 @@ static int connection_open_socket(struct pinfeed_job *job) {
                                  "'pinfeedctl run'",
                                  path);
         if (r == -EACCES || r == -EPERM)
-                return fault_set(&job->fault, -EPERM, "%s belongs to somebody else", path);
+                return fault_set(
+                        &job->fault, -EPERM,
+                        "%s is not open to this user (uid %u); be added to the group of its sockets, "
+                        "and log in again, or give another runtime directory",
+                        path, (unsigned)geteuid());
         if (r == -EAGAIN)
                 return fault_set(&job->fault, -EAGAIN,
                                  "pinfeedd does not take connections from %s at the moment", path);

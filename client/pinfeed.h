@@ -82,7 +82,9 @@ struct pinfeed_attach {
         size_t size;
         const char *pipeline;    /* its name in the daemon's configuration, or in `definition` */
         const char *runtime_dir; /* NULL: $PINFEED_RUNTIME_DIR, $XDG_RUNTIME_DIR/pinfeed, /tmp/pinfeed-UID,
-                                    /run/pinfeed */
+                                    /run/pinfeed. The daemon there has to be this user's, root's, the owner's
+                                    of /run/pinfeed, or $PINFEED_SERVER_USER's (a name or number): else
+                                    -EPERM */
         const char *name;        /* for people, in `pinfeedctl jobs`; NULL: the program's name */
         uint32_t rank;
         uint32_t world_size;       /* ranks that divide the stream among them; 0 means 1 */
@@ -216,10 +218,10 @@ struct pinfeed_cuda {
  * yours to close. On failure *job is a job that can only give pinfeed_error and be closed, or NULL for want
  * of memory. 0; -EINVAL bad argument; -ENOENT no daemon listens (or can be started), or no such pipeline;
  * -ENODEV no such GPU; -ENOTSUP it cannot be page-locked; -ETIMEDOUT; -EPROTO another protocol version or a
- * broken message; -EPERM the daemon belongs to somebody else, or takes no definitions; -ESTALE `state` is of
- * something else, and what differs; -EEXIST its rank of the group is there; -ENOSPC the ring has no room for
- * another job; -EIO the pipeline failed; -EPIPE the daemon went away meanwhile (and, with reconnect_s, no
- * other came); -ESHUTDOWN it is stopping; -ENOMEM, -EMFILE. */
+ * broken message; -EPERM the daemon or its pipeline is not for this user, it belongs to somebody else, or it
+ * takes no definitions; -ESTALE `state` is of something else, and what differs; -EEXIST its rank of the group
+ * is there; -ENOSPC the ring has no room for another job; -EIO the pipeline failed; -EPIPE the daemon went
+ * away meanwhile (and, with reconnect_s, no other came); -ESHUTDOWN it is stopping; -ENOMEM, -EMFILE. */
 int pinfeed_open(struct pinfeed_job **job, const struct pinfeed_attach *attach);
 
 /* Detaches, unmaps and frees. Every batch of the job becomes invalid. Copies to a GPU that are queued are
@@ -393,6 +395,12 @@ int pinfeed_cuda_probe(struct pinfeed_cuda *cuda, const char *runtime);
 
 /* The runtime directory a client would use, see struct pinfeed_attach. 0 or -ENAMETOOLONG. */
 int pinfeed_runtime_dir(char *path, size_t size, const char *given);
+
+/* Whether whoever listens at the other end of `socket`, which was connected to one in `directory`, may be
+ * believed: this user, root, in /run/pinfeed whom that directory belongs to, elsewhere also whom
+ * $PINFEED_SERVER_USER names. pinfeed_open asks the same. 0, or -EPERM or another negative errno with the
+ * reason in `text` (may be NULL), of which 500 bytes are enough. */
+int pinfeed_check_server(int socket, const char *directory, char *text, size_t size);
 
 /* "0.1.0" */
 const char *pinfeed_version(void);

@@ -124,6 +124,8 @@ void check_print_keys(FILE *out) {
         print_head(out, "A pipeline", NULL);
         print_parts(out, config_pipeline_parts);
         print_keys(out, config_pipeline_keys);
+        print_head(out, "Who may: `allow`, `allow_pinned`", NULL);
+        print_parts(out, config_access_parts);
         print_kinds(out, "Source", recipe_sources);
         print_kinds(out, "Transform", recipe_transforms);
         print_head(out, "Output", NULL);

@@ -19,14 +19,18 @@
 #include <dirent.h>
 #include <errno.h>
 #include <fcntl.h>
+#include <grp.h>
 #include <limits.h>
+#include <pwd.h>
 #include <stdio.h>
 #include <string.h>
 #include <sys/stat.h>
+#include <unistd.h>
 
 enum {
         SEARCH_LEVELS = 3,      /* classes, and two levels of folders in them */
         SEARCH_ENTRIES = 10000, /* looked at before giving up */
+        NAME_BYTES = 33,        /* of a user or a group */
 };
 
 struct search {
@@ -40,28 +44,85 @@ static void closedirp(DIR **directory) {
                 closedir(*directory);
 }
 
-static int refuse_directory(const char *path, const struct stat *st, const char *right, struct fault *fault) {
-        return fault_set(fault, -EACCES,
-                         "%s refuses user %u: it needs the right to %s (mode %04o, owner %u, group %u)", path,
-                         (unsigned)geteuid(), right, (unsigned)st->st_mode & 07777, (unsigned)st->st_uid,
-                         (unsigned)st->st_gid);
+/* A name, or the number where there is none. */
+static const char *name_user(uid_t uid, char name[NAME_BYTES]) {
+        const struct passwd *user = getpwuid(uid);
+
+        if (user)
+                snprintf(name, NAME_BYTES, "%s", user->pw_name);
+        else
+                snprintf(name, NAME_BYTES, "%u", (unsigned)uid);
+        return name;
 }
 
-/* One directory of the way; the last one must be readable too. */
-static int check_directory(const char *path, bool last, struct fault *fault) {
+static const char *name_group(gid_t gid, char name[NAME_BYTES]) {
+        const struct group *group = getgrgid(gid);
+
+        if (group)
+                snprintf(name, NAME_BYTES, "%s", group->gr_name);
+        else
+                snprintf(name, NAME_BYTES, "%u", (unsigned)gid);
+        return name;
+}
+
+/* The rights that the mode gives this user. */
+static mode_t rights_of(const struct stat *st) {
+        if (st->st_uid == geteuid())
+                return st->st_mode >> 6 & 7;
+        if (st->st_gid == getegid() || group_member(st->st_gid))
+                return st->st_mode >> 3 & 7;
+        return st->st_mode & 7;
+}
+
+/* What would help. Not the mode alone decides: there are lists of rights, and file systems with a mind of
+ * their own. */
+static void find_remedy(const char *part, const struct stat *st, mode_t wanted, const char *group, char *text,
+                        size_t size) {
+        char right = wanted == S_IXOTH ? 'x' : 'r';
+
+        if (rights_of(st) & wanted)
+                snprintf(text, size,
+                         "its mode would allow that: look at its access control list (getfacl) and at its "
+                         "file "
+                         "system");
+        else if (st->st_uid == geteuid())
+                snprintf(text, size, "chmod u+%c %s", right, part);
+        else if (st->st_mode >> 3 & wanted)
+                snprintf(text, size, "add the user to group %s, or chmod o+%c %s", group, right, part);
+        else
+                snprintf(text, size, "chmod o+%c %s, or give it to a group that the user is in, with g+%c",
+                         right, part, right);
+}
+
+/* `part` of the way to `path` refuses; `wanted` is S_IROTH or S_IXOTH. */
+static int refuse(const char *path, const char *part, const struct stat *st, mode_t wanted,
+                  struct fault *fault) {
+        char user[NAME_BYTES], owner[NAME_BYTES], group[NAME_BYTES], remedy[PATH_MAX + 128];
+        const char *kind = S_ISDIR(st->st_mode) ? "directory" : "file", *verb = "enter";
+
+        if (wanted == S_IROTH)
+                verb = S_ISDIR(st->st_mode) ? "list" : "read";
+        find_remedy(part, st, wanted, name_group(st->st_gid, group), remedy, sizeof(remedy));
+        return fault_set(fault, -EACCES, "%s: %s %s is %04o %s:%s, user %s (uid %u) may not %s it; %s", path,
+                         kind, part, (unsigned)st->st_mode & 07777, name_user(st->st_uid, owner), group,
+                         name_user(geteuid(), user), (unsigned)geteuid(), verb, remedy);
+}
+
+/* One directory of the way to `path`; the last one must be readable too. */
+static int check_directory(const char *path, const char *part, bool last, struct fault *fault) {
         struct stat st;
         int r;
 
-        if (stat(path, &st) < 0) {
+        if (stat(part, &st) < 0) {
                 r = -errno;
-                return fault_set(fault, r, "%s: %s", path, r == -ENOENT ? "does not exist" : strerror(-r));
+                return fault_set(fault, r, "%s: %s", part, r == -ENOENT ? "does not exist" : strerror(-r));
         }
         if (!S_ISDIR(st.st_mode))
-                return fault_set(fault, -ENOTDIR, "%s is not a directory", path);
-        if (faccessat(AT_FDCWD, path, X_OK, AT_EACCESS) < 0)
-                return refuse_directory(path, &st, "enter it (x)", fault);
-        if (last && faccessat(AT_FDCWD, path, R_OK, AT_EACCESS) < 0)
-                return refuse_directory(path, &st, "list it (r)", fault);
+                return fault_set(fault, -ENOTDIR, "%s is not a directory", part);
+        if (faccessat(AT_FDCWD, part, X_OK, AT_EACCESS) < 0)
+                return refuse(path, part, &st, S_IXOTH, fault);
+        if (last && faccessat(AT_FDCWD, part, R_OK, AT_EACCESS) < 0)
+                return refuse(path, part, &st, S_IROTH, fault);
         return 0;
 }
 
@@ -77,17 +138,20 @@ static int check_path(const char *path, struct fault *fault) {
                         return fault_set(fault, -ENAMETOOLONG, "the path is too long");
                 memcpy(prefix, path, (size_t)(end - path));
                 prefix[end - path] = 0;
-                r = check_directory(prefix, end[strspn(end, "/")] == 0, fault);
+                r = check_directory(path, prefix, end[strspn(end, "/")] == 0, fault);
         } while (r == 0 && end[strspn(end, "/")]);
         return r;
 }
 
 static int open_file(const char *path, struct fault *fault) {
         _cleanup_(fd_closep) int fd = -1;
+        struct stat st;
         char byte;
         ssize_t n;
 
         fd = open(path, O_RDONLY | O_CLOEXEC | O_NONBLOCK | O_NOCTTY);
+        if (fd < 0 && errno == EACCES && stat(path, &st) == 0)
+                return refuse(path, path, &st, S_IROTH, fault);
         if (fd < 0)
                 return fault_set(fault, -errno, "%s cannot be opened as user %u: %s", path,
                                  (unsigned)geteuid(), strerror(errno));
@@ -117,8 +181,11 @@ static int search_directory(struct search *search, unsigned level, struct fault 
         _cleanup_(closedirp) DIR *directory = opendir(search->path);
         size_t length = strlen(search->path);
         struct dirent *entry;
+        struct stat st;
         int r = 0;
 
+        if (!directory && errno == EACCES && stat(search->path, &st) == 0)
+                return refuse(search->path, search->path, &st, S_IROTH, fault);
         if (!directory)
                 return fault_set(fault, -errno, "%s cannot be listed as user %u: %s", search->path,
                                  (unsigned)geteuid(), strerror(errno));

@@ -16,6 +16,10 @@ struct fault;
  * samples. */
 int check_print(const struct config *config, FILE *out, struct fault *fault);
 
+/* Makes this process one of `user`'s, a name or number, for good: for what follows. 0, or a negative errno
+ * with the reason: only root can become another one. */
+int check_become(const char *user, struct fault *fault);
+
 /* Prints all keys of the configuration file as Markdown: docs/configuration.md and pinfeed.yaml(5) hold
  * copies. */
 void check_print_keys(FILE *out);

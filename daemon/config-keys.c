@@ -38,8 +38,16 @@ const struct config_part config_parts[] = {
          "workers that may be busy at once, over all pipelines without `workers` of their own; auto: the "
          "processors "
          "that affinity and cgroup allow"},
-        {"pipelines", "a mapping of 1 to 64 pipelines by name", NULL,
-         "what is prepared; a name has 1 to 64 of A-Z a-z 0-9 . _ -"},
+        {"pipelines", "a mapping of up to 64 pipelines by name", NULL,
+         "what is prepared; a name has 1 to 64 of A-Z a-z 0-9 . _ -; `{}`: nothing yet"},
+        {"allow", "a mapping of `users` and `groups`", "{}",
+         "who may attach, beside root and the daemon's own user, to pipelines without `allow` of their own"},
+        {"allow_pinned", "a mapping of `users` and `groups`", "{}",
+         "who of these may map a ring for writing, to page-lock it for a GPU, of pipelines without "
+         "`allow_pinned` of their own"},
+        {"socket_group", "the name or number of a group", "-",
+         "the group that may connect to the daemon's sockets; not said: only root and the daemon's own user; "
+         "sockets from systemd have the group that their unit says"},
         {0},
 };
 
@@ -63,6 +71,19 @@ const struct config_part config_pipeline_parts[] = {
         {"transforms", "a list of transforms: names, or names with keys", "[]",
          "what is done to a sample, in order"},
         {"output", "a mapping", "{}", "how images are stored"},
+        {"allow", "a mapping of `users` and `groups`", "-",
+         "who may attach, beside root and the daemon's own user; not said: those of the file's `allow`"},
+        {"allow_pinned", "a mapping of `users` and `groups`", "-",
+         "who of these may map the ring for writing, to page-lock it for a GPU; not said: those of the "
+         "file's "
+         "`allow_pinned`; with anybody here the ring lies in a memfd"},
+        {0},
+};
+
+const struct config_part config_access_parts[] = {
+        {"users", "a list of names or numbers", "[]", "these users"},
+        {"groups", "a list of names or numbers", "[]",
+         "users who are of one of these groups when they connect, as their primary group or another"},
         {0},
 };
 

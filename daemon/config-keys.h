@@ -22,5 +22,7 @@ extern const struct config_part config_parts[];
 extern const struct key config_pipeline_keys[]; /* of struct config_pipeline */
 extern const struct config_part config_pipeline_parts[];
 
+extern const struct config_part config_access_parts[]; /* of `allow` and `allow_pinned` */
+
 /* The number behind `cpus`, where it is not auto. */
 extern const struct key config_cpus_key;

@@ -295,5 +295,7 @@ int config_read_pipeline(struct config_pipeline *pipeline, struct document *docu
 void config_pipeline_deinit(struct config_pipeline *pipeline) {
         free(pipeline->name);
         recipe_deinit(&pipeline->recipe);
+        access_deinit(&pipeline->allow);
+        access_deinit(&pipeline->allow_pinned);
         *pipeline = (struct config_pipeline){};
 }

@@ -10,6 +10,7 @@
  *   config-keys.c       the tables
  *   config-recipe.c     source, transforms, output
  *   config-pipeline.c   a pipeline and what follows from its keys
+ *   config-access.c     who may use them
  *   config.c            the file as a whole, and its life
  *
  * A struct config is whole and checked, or there is none: a daemon that is told to reload takes all of the
@@ -20,6 +21,7 @@
 
 #include "base/cleanup.h"
 #include "base/fault.h"
+#include "daemon/config-access.h"
 #include "daemon/config-document.h"
 #include "daemon/config-keys.h"
 #include "daemon/config-mapping.h"
@@ -85,7 +87,7 @@ static int check_metrics(const struct config *config, const struct mapping *top,
 }
 
 static int read_pipelines(struct config *config, struct document *document, const struct yaml_node_s *node,
-                          const char *directory, struct fault *fault) {
+                          const char *directory, size_t least, struct fault *fault) {
         struct document_path path = {NULL, "pipelines", 0};
         const struct yaml_node_s *name, *value;
         const struct config_pipeline *twin;
@@ -99,11 +101,11 @@ static int read_pipelines(struct config *config, struct document *document, cons
                 return document_fault(document, node, &path, fault, -EINVAL,
                                       "expected a mapping of pipelines by name, got %s",
                                       document_describe(node, text));
-        if (document_size(node) < 1 || document_size(node) > CONFIG_PIPELINES_MAX)
+        if (document_size(node) < least || document_size(node) > CONFIG_PIPELINES_MAX)
                 return document_fault(document, node, &path, fault, -EINVAL,
-                                      "expected 1 to %d pipelines, got %zu", CONFIG_PIPELINES_MAX,
+                                      "expected %zu to %d pipelines, got %zu", least, CONFIG_PIPELINES_MAX,
                                       document_size(node));
-        config->pipelines = calloc(document_size(node), sizeof(*config->pipelines));
+        config->pipelines = calloc(document_size(node) + 1, sizeof(*config->pipelines));
         if (!config->pipelines)
                 return -ENOMEM;
         for (size_t i = 0; document_pair(document, node, i, &name, &value); i++) {
@@ -172,7 +174,7 @@ static int refuse_jobs_keys(const struct config *config, struct document *docume
         return 0;
 }
 
-/* `daemon`: whose definition it is; NULL: it is a daemon's own. */
+/* `daemon`: whose definition it is, of one pipeline or more; NULL: it is a daemon's own. */
 static int read_top(struct config *config, struct document *document, const struct config *daemon,
                     struct fault *fault) {
         _cleanup_(freep) char *directory = directory_of(config->file);
@@ -196,9 +198,13 @@ static int read_top(struct config *config, struct document *document, const stru
                 config->idle = daemon->idle;
         }
         if (!r)
-                r = read_pipelines(config, document, mapping_value(&top, "pipelines"), directory, fault);
+                r = read_pipelines(config, document, mapping_value(&top, "pipelines"), directory,
+                                   daemon ? 1 : 0, fault);
         if (!r && !daemon)
                 r = refuse_jobs_keys(config, document, fault);
+        if (!r)
+                r = daemon ? config_refuse_access(document, fault)
+                           : config_read_access(config, document, fault);
         return r;
 }
 
@@ -250,11 +256,22 @@ struct config *config_free(struct config *config) {
                 return NULL;
         for (uint32_t i = 0; i < config->n_pipelines; i++)
                 config_pipeline_deinit(&config->pipelines[i]);
+        access_deinit(&config->allow);
+        access_deinit(&config->allow_pinned);
         free(config->pipelines);
         keys_deinit(config_keys, config);
         free(config->file);
         free(config);
         return NULL;
+}
+
+const struct access *config_allow(const struct config *config, const struct config_pipeline *pipeline) {
+        return pipeline->allow.line > 0 ? &pipeline->allow : &config->allow;
+}
+
+const struct access *config_allow_pinned(const struct config *config,
+                                         const struct config_pipeline *pipeline) {
+        return pipeline->allow_pinned.line > 0 ? &pipeline->allow_pinned : &config->allow_pinned;
 }
 
 const struct config_pipeline *config_find(const struct config *config, const char *name) {

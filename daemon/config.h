@@ -5,6 +5,7 @@
 /* The configuration file as checked values: what it says is possible, or it is refused with file, line,
  * column. */
 
+#include "daemon/access.h"
 #include "proto/position.h"
 #include "proto/recipe.h"
 
@@ -80,7 +81,8 @@ struct config_pipeline {
         uint64_t ring_bytes;  /* slots x slot_bytes: what is reserved */
         unsigned line;        /* where the pipeline stands */
         unsigned batch_size_line, ring_line,
-                samples_line; /* of these keys, or `line`; for errors found later */
+                samples_line;              /* of these keys, or `line`; for errors found later */
+        struct access allow, allow_pinned; /* its own; see config_allow */
 };
 
 struct config {
@@ -91,12 +93,16 @@ struct config {
         char *metrics_listen; /* NULL: nowhere; else metrics_address_parse takes it */
         uint32_t n_pipelines;
         struct config_pipeline *pipelines;
+        struct access allow, allow_pinned; /* of pipelines that do not say theirs */
+        gid_t socket_gid;                  /* whose the sockets are */
+        unsigned socket_group_line;        /* 0: not given, they are for the daemon's own user */
 };
 
 /* Reads and checks `file`. 0 and *config, or a negative errno and "FILE:LINE:COLUMN: KEY: expected ..., got
  * ...". Checked: YAML syntax, unknown and duplicate keys (with the nearest known one), types, ranges,
  * recipe_check, too few samples where the source says its number, sizes that overflow, slots and ring that
- * contradict, a ring below CONFIG_SLOTS_LEAST slots. Opens nothing but `file`. */
+ * contradict, a ring below CONFIG_SLOTS_LEAST slots, users and groups that this machine does not know. Opens
+ * nothing but `file`; asks for users and groups, which may take long. */
 int config_load(struct config **config, const char *file, struct fault *fault);
 
 /* The configuration of a daemon that was given none: no pipeline, every other key as if it was not said. 0 or
@@ -112,6 +118,11 @@ struct config *config_free(struct config *config);
 
 /* "short", "drop", "pad"; not DEFAULT */
 const char *config_last_batch_name(enum last_batch last_batch);
+
+/* Who may attach to a pipeline of the configuration, and who may map its ring for writing, to page-lock it.
+ */
+const struct access *config_allow(const struct config *config, const struct config_pipeline *pipeline);
+const struct access *config_allow_pinned(const struct config *config, const struct config_pipeline *pipeline);
 
 const struct config_pipeline *config_find(const struct config *config, const char *name);
 

@@ -1,7 +1,10 @@
 /* SPDX-FileCopyrightText: The pinfeed authors */
 /* SPDX-License-Identifier: Apache-2.0 */
 
-/* The control socket. A client sends a line, a bare word or {"command": "word", ...}; it gets one or more
+/* The control socket. Commands that change something are for root and the daemon's own user; the others are
+ * for whoever may use a pipeline, and tell of those. Who asks is the kernel's word of the moment of connect.
+ *
+ * A client sends a line, a bare word or {"command": "word", ...}; it gets one or more
  * JSON lines, the last of which says "done": true, and may send the next line. Writing is asynchronous: a
  * client that does not read holds one line and is not read from until its answer has ended, so its cost is
  * bounded.
@@ -15,6 +18,8 @@
 #include "base/clock.h"
 #include "base/fault.h"
 #include "base/list.h"
+#include "daemon/access.h"
+#include "daemon/guard.h"
 #include "daemon/legend.h"
 #include "daemon/listener.h"
 #include "daemon/log.h"
@@ -31,6 +36,8 @@
 
 enum {
         CONTROL_CLIENTS_MAX = 64,
+        CONTROL_CLIENTS_OTHERS_MAX = 48, /* of users who are not trusted: an operator always gets in */
+        CONTROL_CLIENTS_EACH_MAX = 16,   /* of one of them */
         CONTROL_LINE_MAX = 4096,
         CONTROL_BACKLOG =
                 128, /* operators who come while a daemon is restarted on a socket that was passed */
@@ -51,6 +58,8 @@ struct client {
         uv_write_t write;
         char *reply;           /* being written */
         struct verify *verify; /* answers, or NULL: nothing is under way */
+        struct peer peer;
+        bool leaving; /* its last line is on its way */
         size_t length;
         char line[CONTROL_LINE_MAX];
 };
@@ -61,6 +70,7 @@ static void on_client_closed(uv_handle_t *handle) {
         struct client *client = handle->data;
 
         free(client->reply);
+        peer_deinit(&client->peer);
         free(client);
 }
 
@@ -80,7 +90,7 @@ static void on_written(uv_write_t *write, int status) {
 
         free(client->reply);
         client->reply = NULL;
-        if (status < 0)
+        if (status < 0 || client->leaving)
                 client_close(client);
         else if (client->verify)
                 verify_on_taken(client->verify);
@@ -128,14 +138,14 @@ static void run_ping(struct client *client, const json_t *arguments) {
 }
 
 static void run_status(struct client *client, const json_t *arguments) {
-        reply(client, status_make(client->control->daemon));
+        reply(client, status_make(client->control->daemon, &client->peer));
 }
 
 static void run_metrics(struct client *client, const json_t *arguments) {
         struct daemon *daemon = client->control->daemon;
         uint64_t began = clock_ns();
         size_t length;
-        char *text = metrics_make(daemon, &length);
+        char *text = metrics_make(daemon, &client->peer, &length);
 
         reply(client, text ? json_pack("{s:s#}", "text", text, (int)length)
                            : make_error("%s", "pinfeedd has no memory for this answer; ask again later"));
@@ -178,7 +188,8 @@ static void run_set(struct client *client, const json_t *arguments) {
 
 static void run_legend(struct client *client, const json_t *arguments) {
         const char *name = json_string_value(json_object_get(arguments, "pipeline"));
-        const struct pipeline *pipeline = name ? daemon_find_pipeline(client->control->daemon, name) : NULL;
+        const struct daemon *daemon = client->control->daemon;
+        const struct pipeline *pipeline = name ? daemon_find_pipeline(daemon, name) : NULL;
         struct fault fault = {0};
         json_t *legend;
 
@@ -187,6 +198,8 @@ static void run_legend(struct client *client, const json_t *arguments) {
                                                "\"command\""));
         } else if (!pipeline) {
                 reply(client, make_error("no pipeline \"%.100s\"; status lists those there are", name));
+        } else if (guard_check_use(daemon, pipeline, &client->peer, &fault) < 0) {
+                reply(client, make_error("%s", fault.text));
         } else {
                 legend = legend_make(pipeline, json_object_get(arguments, "labels"), &fault);
                 reply(client, legend ? legend : make_error("%s", fault.text));
@@ -233,9 +246,10 @@ static const struct command {
         const char *word;
         /* Answers, now or later. `arguments` is the line's object, or NULL if it was a bare word. */
         void (*run)(struct client *client, const json_t *arguments);
+        bool changes; /* something for all: for root and the daemon's own user only */
 } commands[] = {
-        {"status", run_status}, {"ping", run_ping},     {"set", run_set},
-        {"verify", run_verify}, {"legend", run_legend}, {"metrics", run_metrics},
+        {"status", run_status, false}, {"ping", run_ping, false},     {"set", run_set, true},
+        {"verify", run_verify, true},  {"legend", run_legend, false}, {"metrics", run_metrics, false},
 };
 
 /* The word of a line: itself, or the member "command" of an object. NULL: neither. */
@@ -255,14 +269,36 @@ static const struct command *find_command(const char *word) {
         return NULL;
 }
 
-static void on_line(struct client *client, const char *line) {
+static void run(struct client *client, const struct command *command, const json_t *arguments) {
+        struct fault fault;
+
+        if (command->changes &&
+            guard_check_change(client->control->daemon, command->word, &client->peer, &fault) < 0)
+                reply(client, make_error("%s", fault.text));
+        else
+                command->run(client, arguments);
+}
+
+/* Whoever may use no pipeline has no business here. True: it is told so and sent away. */
+static bool turn_away(struct client *client) {
+        struct daemon *daemon = client->control->daemon;
+        struct fault fault;
+
+        if (guard_welcome(daemon, &client->peer, &fault) == 0)
+                return false;
+        daemon_log_refusal(daemon, fault.text);
+        client->leaving = true;
+        reply(client, make_error("%s", fault.text));
+        return true;
+}
+
+static void answer(struct client *client, const char *line) {
         json_t *object;
         const char *word = word_of(line, &object);
         const struct command *command = word ? find_command(word) : NULL;
 
-        uv_read_stop((uv_stream_t *)&client->pipe); /* until it is answered */
         if (command)
-                command->run(client, object);
+                run(client, command, object);
         else if (word)
                 reply(client,
                       make_error(
@@ -273,6 +309,12 @@ static void on_line(struct client *client, const char *line) {
                 reply(client,
                       make_error("expected a word, or an object with a \"command\", got: %.100s", line));
         json_decref(object);
+}
+
+static void on_line(struct client *client, const char *line) {
+        uv_read_stop((uv_stream_t *)&client->pipe); /* until it is answered */
+        if (!turn_away(client))
+                answer(client, line);
 }
 
 /* Answers the first whole line in the buffer, if there is one. */
@@ -327,20 +369,26 @@ static void read_on(struct client *client) {
         take_line(client);
 }
 
-static bool is_welcome(const struct client *client) {
+/* Whether there is room for it: for others than those who run the daemon there is less. */
+static bool has_room(const struct client *client) {
+        const struct control *control = client->control;
+        uint32_t n = 0;
+
+        if (peer_is_trusted(&client->peer))
+                return control->n_clients <= CONTROL_CLIENTS_MAX;
+        list_for_each (link, &control->clients)
+                n += container_of(link, struct client, link)->peer.uid == client->peer.uid;
+        return n <= CONTROL_CLIENTS_EACH_MAX && control->n_clients <= CONTROL_CLIENTS_OTHERS_MAX;
+}
+
+/* Whether it is listened to. That it may not have what it wants it hears when it has said so: a client that
+ * still writes when it is closed would miss the reason. */
+static bool is_welcome(struct client *client) {
         struct fault fault;
         uv_os_fd_t fd;
-        pid_t pid;
-        uid_t uid;
 
-        if (client->control->n_clients > CONTROL_CLIENTS_MAX ||
-            uv_fileno((const uv_handle_t *)&client->pipe, &fd) < 0)
-                return false;
-        if (listener_check_peer(fd, &pid, &uid, &fault) < 0) {
-                log_line(LOG_WARNING, "%s", fault.text);
-                return false;
-        }
-        return true;
+        return uv_fileno((const uv_handle_t *)&client->pipe, &fd) == 0 &&
+               peer_init(&client->peer, fd, &fault) == 0 && has_room(client);
 }
 
 static void on_connection(uv_stream_t *server, int status) {

@@ -24,6 +24,7 @@
 #include "base/seqpacket.h"
 #include "daemon/control.h"
 #include "daemon/definition.h"
+#include "daemon/guard.h"
 #include "daemon/job.h"
 #include "daemon/listener.h"
 #include "daemon/log.h"
@@ -50,6 +51,7 @@ enum {
 
 /* ---- jobs ---- */
 
+/* Those that it may use. */
 static void refuse_unknown(const struct daemon *daemon, struct job *job) {
         char names[512] = "";
         struct fault fault;
@@ -57,13 +59,23 @@ static void refuse_unknown(const struct daemon *daemon, struct job *job) {
         for (uint32_t i = 0; i < daemon->n_pipelines; i++) {
                 size_t n = strlen(names);
 
-                snprintf(names + n, sizeof(names) - n, "%s%s", i > 0 ? ", " : "",
-                         daemon->pipelines[i]->label);
+                if (guard_may_use(daemon->pipelines[i], &job->peer))
+                        snprintf(names + n, sizeof(names) - n, "%s%s", n > 0 ? ", " : "",
+                                 daemon->pipelines[i]->label);
         }
-        if (daemon->n_pipelines == 0)
+        if (daemon->n_pipelines == 0 && daemon->options.is_private)
                 fault_set(&fault, -ENOENT,
                           "no pipeline \"%s\": this daemon has no configuration, and none was defined yet",
                           job->attach.pipeline);
+        else if (daemon->n_pipelines == 0)
+                fault_set(&fault, -ENOENT, "no pipeline \"%s\": there is none yet in %s; have it added there",
+                          job->attach.pipeline, daemon->config->file);
+        else if (!*names)
+                fault_set(&fault, -ENOENT,
+                          "no pipeline \"%s\", and those that there are in %s are not for uid %u; have it "
+                          "named "
+                          "by `allow`",
+                          job->attach.pipeline, daemon->config->file, (unsigned)job->uid);
         else
                 fault_set(&fault, -ENOENT, "no pipeline \"%s\"; there are: %s (%s)", job->attach.pipeline,
                           names, daemon->config->file);
@@ -94,19 +106,31 @@ static void on_attach(void *context, struct job *job) {
         struct fault fault;
         int r;
 
-        if (!job->definition.file) {
+        if (job->definition.file) {
+                r = definition_take(daemon, job, &pipeline, &fault);
+        } else {
                 pipeline = daemon_find_pipeline(daemon, job->attach.pipeline);
-                if (pipeline)
-                        pipeline_attach(pipeline, job);
-                else
+                if (!pipeline) {
                         refuse_unknown(daemon, job);
+                        return;
+                }
+                r = guard_check_use(daemon, pipeline, &job->peer, &fault);
+        }
+        if (r < 0) {
+                job_refuse(job, r, fault.text);
                 return;
         }
-        r = definition_take(daemon, job, &pipeline, &fault);
-        if (r < 0)
-                job_refuse(job, r, fault.text);
-        else
-                pipeline_attach(pipeline, job);
+        job->may_pin = guard_may_pin(pipeline, &job->peer);
+        pipeline_attach(pipeline, job);
+}
+
+static int on_welcome(void *context, const struct peer *peer, struct fault *fault) {
+        struct daemon *daemon = context;
+        int r = guard_welcome(daemon, peer, fault);
+
+        if (r == 0)
+                users_learn(&daemon->users, peer->uid);
+        return r;
 }
 
 static int on_release(void *context, struct job *job, const uint64_t *numbers, uint32_t n_numbers) {
@@ -153,7 +177,8 @@ static const struct job_events job_events = {.attach = on_attach,
                                              .read = on_read,
                                              .bring = on_bring,
                                              .order = on_order,
-                                             .refused = on_refused};
+                                             .refused = on_refused,
+                                             .welcome = on_welcome};
 
 static void on_connection(uv_poll_t *poll, int status, int events);
 
@@ -164,7 +189,7 @@ static void on_pause_over(uv_timer_t *timer) {
 }
 
 /* Whoever tries again and again must not fill the log. */
-static void log_refusal(struct daemon *daemon, const char *text) {
+void daemon_log_refusal(struct daemon *daemon, const char *text) {
         uint64_t now = clock_ns();
 
         daemon->refused_connections++;
@@ -193,7 +218,7 @@ static void on_connection(uv_poll_t *poll, int status, int events) {
                 if (r == LISTENER_E_NONE)
                         return;
                 if (r != 0)
-                        log_refusal(daemon, fault.text);
+                        daemon_log_refusal(daemon, fault.text);
                 if (r < 0) {
                         uv_poll_stop(&daemon->job_poll);
                         uv_timer_start(&daemon->job_pause, on_pause_over, DAEMON_ACCEPT_PAUSE_MS, 0);
@@ -203,7 +228,7 @@ static void on_connection(uv_poll_t *poll, int status, int events) {
                         continue;
                 if (job_new(&daemon->loop, &daemon->jobs, &daemon->quota, socket, ++daemon->next_job,
                             &job_events, daemon, &fault) < 0)
-                        log_refusal(daemon, fault.text);
+                        daemon_log_refusal(daemon, fault.text);
         }
 }
 
@@ -225,6 +250,7 @@ static void daemon_stop(struct daemon *daemon, const char *reason) {
         uv_close((uv_handle_t *)&daemon->observing, NULL);
         meter_stop(&daemon->meter);
         linger_stop(&daemon->linger);
+        users_stop(&daemon->users);
         if (daemon->job_socket >= 0)
                 uv_close((uv_handle_t *)&daemon->job_poll, NULL);
         daemon->control = control_free(daemon->control);
@@ -342,6 +368,26 @@ static void remove_job_socket(struct daemon *daemon) {
                 unlink(path);
 }
 
+/* Sockets that are made here are for this user alone, until they are a group's. */
+static int share_sockets(const struct daemon *daemon, struct fault *fault) {
+        const struct config *config = daemon->config;
+        int r;
+
+        if (daemon->activated) /* who made them has said whose they are */
+                return 0;
+        if (config->socket_group_line == 0) {
+                guard_warn_unreachable(daemon);
+                return 0;
+        }
+        r = listener_share_socket(daemon->directory, RUNTIME_CONTROL_SOCKET, config->socket_gid, fault);
+        if (r == 0)
+                r = listener_share_socket(daemon->directory, RUNTIME_JOB_SOCKET, config->socket_gid, fault);
+        if (r == 0)
+                r = listener_share_directory(daemon->directory, config->socket_gid, fault);
+        return r < 0 ? fault_prefix(fault, r, "%s:%u: socket_group", config->file, config->socket_group_line)
+                     : 0;
+}
+
 static int bind_job_socket(struct daemon *daemon, struct fault *fault) {
         char path[RUNTIME_PATH_MAX + 32];
         int r = listener_prepare(path, daemon->directory, RUNTIME_JOB_SOCKET, fault);
@@ -373,7 +419,7 @@ static int bind_sockets(struct daemon *daemon, struct fault *fault) {
         }
         daemon->job_poll.data = daemon;
         uv_poll_start(&daemon->job_poll, UV_READABLE, on_connection);
-        return 0;
+        return share_sockets(daemon, fault);
 }
 
 static int serve_metrics(struct daemon *daemon, struct fault *fault) {
@@ -468,7 +514,9 @@ static int daemon_init(struct daemon *daemon, struct config *config, const char 
         quota_init(&daemon->quota);
         budget_init(&daemon->budget,
                     config->cpus > 0 ? (uint32_t)config->cpus : (uint32_t)cpu_count_usable(""));
-        r = find_worker(daemon, fault);
+        r = guard_check_config(daemon, fault);
+        if (r >= 0)
+                r = find_worker(daemon, fault);
         if (r >= 0)
                 r = runtime_make_directory(directory, fault);
         if (r < 0)
@@ -517,7 +565,11 @@ static int serve(struct daemon *daemon, struct fault *fault) {
         announce_start(daemon);
         watch_signals(daemon);
         verify_init(&daemon->verify, &daemon->loop, daemon->worker_path, (int)daemon->config->nice);
-        r = make_pipelines(daemon, fault);
+        r = users_init(&daemon->users, &daemon->loop);
+        if (r < 0)
+                fault_set(fault, r, "cannot look users up: %s", uv_strerror(r));
+        else
+                r = make_pipelines(daemon, fault);
         if (r >= 0)
                 r = bind_sockets(daemon, fault);
         if (r >= 0 && daemon->config->metrics_listen)
@@ -527,6 +579,7 @@ static int serve(struct daemon *daemon, struct fault *fault) {
                 service_failed(r, fault->text);
                 daemon_stop(daemon, NULL);
         } else {
+                users_learn(&daemon->users, geteuid());
                 begin(daemon);
         }
         uv_run(&daemon->loop, UV_RUN_DEFAULT);

@@ -15,6 +15,7 @@
 #include "daemon/pipeline.h"
 #include "daemon/quota.h"
 #include "daemon/surroundings.h"
+#include "daemon/users.h"
 #include "daemon/verify.h"
 #include "proto/runtime.h"
 
@@ -75,11 +76,15 @@ struct daemon {
         bool job_socket_stays; /* the jobs' one was: its file is not the daemon's to remove */
         struct announcer announcer;
         struct surroundings surroundings; /* warnings, of the start */
+        struct users users;
 };
 
 /* The pipeline of that name, or NULL: the configuration's, else the one that was defined last; those before
  * it are found by their labels (NAME#2). */
 struct pipeline *daemon_find_pipeline(const struct daemon *daemon, const char *name);
+
+/* A line about somebody who was not let in, and not one for each of those who try again and again. */
+void daemon_log_refusal(struct daemon *daemon, const char *text);
 
 /* Runs until a signal ends it, or, if it is private, until nobody needs it. `config` is taken over. Returns
  * the exit status: 0 after SIGTERM or when nobody needs it, 130 after SIGINT, 1 when it could not start (the

@@ -74,6 +74,7 @@ static void on_closed(uv_handle_t *handle) {
         forget_definition(job);
         fd_closep(&job->zygote_fd);
         orders_deinit(&job->orders);
+        peer_deinit(&job->peer);
         free(job->outbox);
         free(job->segments);
         free(job);
@@ -380,15 +381,35 @@ static void on_order(struct job *job, const struct message_order *message, int *
                 job_close(job, fault.text);
 }
 
+/* Descriptors of others would use up ours, and nobody has a use for what they bring. */
+static void refuse_gift(struct job *job) {
+        struct fault fault;
+
+        fault_set(
+                &fault, -EPERM,
+                "zygotes and orders are taken from uid %u only, whose daemon this is; this job is of uid %u: "
+                "pinfeed.DataLoader wants a private daemon",
+                (unsigned)geteuid(), (unsigned)job->uid);
+        if (job->state == JOB_GREETED)
+                job_refuse(job, -EPERM, fault.text);
+        else
+                job_close(job, fault.text);
+}
+
 /* What comes with descriptors: what the job brings to its pipeline. False: it is not of these. */
 static bool on_gift(struct job *job, const struct message *message, int *fd) {
-        if (job->state != JOB_GREETED && job->state != JOB_ATTACHING && job->state != JOB_ATTACHED)
+        bool is_gift = message->type == MESSAGE_BRING || message->type == MESSAGE_ORDER;
+
+        if (!is_gift ||
+            (job->state != JOB_GREETED && job->state != JOB_ATTACHING && job->state != JOB_ATTACHED))
                 return false;
-        if (message->type == MESSAGE_BRING)
+        if (!peer_is_trusted(&job->peer))
+                refuse_gift(job);
+        else if (message->type == MESSAGE_BRING)
                 on_bring(job, &message->bring, fd);
-        else if (message->type == MESSAGE_ORDER)
+        else
                 on_order(job, &message->order, fd);
-        return message->type == MESSAGE_BRING || message->type == MESSAGE_ORDER;
+        return true;
 }
 
 static void on_message(struct job *job, const struct message *message, int *fd) {
@@ -400,6 +421,7 @@ static void on_message(struct job *job, const struct message *message, int *fd) 
                 uv_timer_stop(&job->timer);
                 job->events->attach(job->context, job);
                 forget_definition(job);
+                peer_deinit(&job->peer);
         } else if (message->type == MESSAGE_DEFINE && job->state == JOB_GREETED) {
                 on_define(job, &message->define);
         } else if (message->type == MESSAGE_RELEASE && job->state == JOB_ATTACHED) {
@@ -500,9 +522,25 @@ static int init_handles(struct job *job, uv_loop_t *loop, struct fault *fault) {
         return 0;
 }
 
+static int identify(struct job *job, struct fault *fault) {
+        int r = peer_init(&job->peer, job->socket, fault);
+
+        if (r < 0)
+                return r;
+        job->pid = job->peer.pid;
+        job->uid = job->peer.uid;
+        if (job->events->welcome)
+                r = job->events->welcome(job->context, &job->peer, fault);
+        else if (!peer_is_trusted(&job->peer))
+                r = fault_set(fault, -EPERM, "uid %u is turned away", (unsigned)job->uid);
+        if (r < 0)
+                listener_turn_away(job->socket, r, fault->text);
+        return r;
+}
+
 /* Who it is, and whether one more of its user may come; the last thing here that can fail is the entry. */
 static int admit(struct job *job, uint64_t *wait_ns, struct fault *fault) {
-        int r = listener_check_peer(job->socket, &job->pid, &job->uid, fault);
+        int r = identify(job, fault);
 
         if (r < 0)
                 return r;
@@ -545,6 +583,7 @@ int job_new(uv_loop_t *loop, struct list *jobs, struct quota *quota, int socket,
                 quota_leave(quota, job->uid, false);
         if (r != 0) {
                 fd_closep(&job->pidfd);
+                peer_deinit(&job->peer);
                 return r;
         }
         fd_take(&owned); /* consumed */

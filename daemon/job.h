@@ -5,6 +5,7 @@
 /* One connection of a training process: a session that attaches, gets batches, releases them. */
 
 #include "base/list.h"
+#include "daemon/access.h"
 #include "daemon/map.h"
 #include "daemon/orders.h"
 #include "daemon/recent.h"
@@ -67,6 +68,9 @@ struct job_events {
         void (*order)(void *context, struct job *job, const struct message_order *order, int *fd);
         /* It was refused, by whomever. May be NULL. */
         void (*refused)(void *context);
+        /* Somebody has connected. 0, or -EPERM with the reason: it is turned away. NULL: who is not trusted
+         * is. */
+        int (*welcome)(void *context, const struct peer *peer, struct fault *fault);
 };
 
 struct job {
@@ -117,6 +121,8 @@ struct job {
         bool demoted;                 /* lockstep: it was said that nobody waits for it */
         bool dirty;                   /* something is in the outbox; job_flush is due */
         bool blocked;                 /* the socket is full; writability is awaited */
+        struct peer peer;             /* who it is; its groups until it has been asked for */
+        bool may_pin;                 /* may have a ring that it may write to */
 };
 
 enum job_error {

@@ -142,16 +142,37 @@ int listener_prepare(char path[PATH_BYTES], const char *directory, const char *n
         return 0;
 }
 
-int listener_check_peer(int socket, pid_t *pid, uid_t *uid, struct fault *fault) {
-        gid_t gid;
-        int r = seqpacket_peer(socket, pid, uid, &gid);
+static int refuse_group(const char *path, gid_t gid, int error, struct fault *fault) {
+        if (error == -EPERM)
+                return fault_set(
+                        fault, error,
+                        "%s cannot be given to group %u: uid %u is not of that group; add the user to "
+                        "it, or have the sockets made by systemd",
+                        path, (unsigned)gid, (unsigned)geteuid());
+        return fault_set(fault, error, "%s cannot be given to group %u: %s", path, (unsigned)gid,
+                         strerror(-error));
+}
 
-        if (r < 0)
-                return fault_set(fault, r, "cannot ask who has connected: %s", strerror(-r));
-        if (*uid != geteuid() && *uid != 0)
-                return fault_set(fault, -EPERM,
-                                 "uid %u (pid %d) is turned away: this daemon is for uid %u and root",
-                                 (unsigned)*uid, (int)*pid, (unsigned)geteuid());
+int listener_share_directory(const char *directory, gid_t gid, struct fault *fault) {
+        _cleanup_(fd_closep) int fd = open(directory, O_RDONLY | O_DIRECTORY | O_NOFOLLOW | O_CLOEXEC);
+        struct stat facts;
+
+        if (fd < 0 || fstat(fd, &facts) < 0)
+                return fault_set(fault, -errno, "cannot open %s: %s", directory, strerror(errno));
+        if (facts.st_mode & S_IXOTH || (facts.st_gid == gid && facts.st_mode & S_IXGRP))
+                return 0;
+        if (fchown(fd, (uid_t)-1, gid) < 0 || fchmod(fd, 0750) < 0)
+                return refuse_group(directory, gid, -errno, fault);
+        return 0;
+}
+
+/* The group first: until then the group's rights would be another one's. */
+int listener_share_socket(const char *directory, const char *name, gid_t gid, struct fault *fault) {
+        char path[PATH_BYTES];
+
+        snprintf(path, sizeof(path), "%s/%s", directory, name);
+        if (lchown(path, (uid_t)-1, gid) < 0 || chmod(path, 0660) < 0)
+                return refuse_group(path, gid, -errno, fault);
         return 0;
 }
 

@@ -23,9 +23,10 @@ void listener_unlock(const char *directory, int lock);
 int listener_prepare(char path[RUNTIME_PATH_MAX + 32], const char *directory, const char *name,
                      struct fault *fault);
 
-/* Who has connected, by the kernel's word. Sockets and directory are open to our uid only; this holds also
- * when somebody has changed their modes. 0, or -EPERM for another uid than ours and root's. */
-int listener_check_peer(int socket, pid_t *pid, uid_t *uid, struct fault *fault);
+/* Lets a group into the directory (unless everybody may enter it), and to a socket there, which were ours
+ * alone until then. 0, or a negative errno with the reason: -EPERM we are not of that group. */
+int listener_share_directory(const char *directory, gid_t gid, struct fault *fault);
+int listener_share_socket(const char *directory, const char *name, gid_t gid, struct fault *fault);
 
 enum {
         LISTENER_RESERVE = 8, /* descriptors that jobs cannot take: for operators, rings, workers */

@@ -40,6 +40,7 @@ static const char usage[] =
         "      --log FILE          where its lines go (default: standard error; with --background\n"
         "                          DIR/pinfeedd.log)\n"
         "      --check             say what FILE would take, try the sources, serve nothing\n"
+        "      --user NAME         as that user, for root: the one that the service runs as\n"
         "      --help-config       print every key of FILE\n"
         "      --help-metrics      print every counter\n"
         "      --version\n"
@@ -51,6 +52,7 @@ struct options {
         const char *config;
         const char *directory;
         const char *log;
+        const char *user;
         uint64_t linger_s; /* 0: not given */
         bool check;
         bool is_private;
@@ -65,6 +67,7 @@ enum {
         OPTION_LINGER,
         OPTION_LOG,
         OPTION_PRIVATE,
+        OPTION_USER,
         OPTION_VERSION,
 };
 
@@ -79,6 +82,8 @@ static int check_options(const struct options *options) {
                 return refuse("no configuration given; try --config FILE");
         if (options->linger_s > 0 && !options->is_private)
                 return refuse("--linger is for a daemon with --private");
+        if (options->user && !options->check)
+                return refuse("--user goes with --check; a service's user is said in its unit");
         return -1;
 }
 
@@ -90,6 +95,8 @@ static int take_value(struct options *options, int option, const char *value) {
                 options->directory = value;
         } else if (option == OPTION_LOG) {
                 options->log = value;
+        } else if (option == OPTION_USER) {
+                options->user = value;
         } else if (number_parse_u64(value, &options->linger_s) < 0 || options->linger_s < 1 ||
                    options->linger_s > LINGER_MAX_S) {
                 fprintf(stderr, "pinfeedd: --linger: expected a whole number from 1 to %d, got \"%s\"\n",
@@ -111,6 +118,7 @@ static int parse_options(int argc, char **argv, struct options *options) {
                 {"linger", required_argument, NULL, OPTION_LINGER},
                 {"log", required_argument, NULL, OPTION_LOG},
                 {"private", no_argument, NULL, OPTION_PRIVATE},
+                {"user", required_argument, NULL, OPTION_USER},
                 {"version", no_argument, NULL, OPTION_VERSION},
                 {"help", no_argument, NULL, 'h'},
                 {},
@@ -220,6 +228,11 @@ static int run(const struct options *options) {
         struct fault fault;
         int r;
 
+        if (options->user) {
+                r = check_become(options->user, &fault);
+                if (r < 0)
+                        return fail(r, &fault);
+        }
         r = load(&config, options, &fault);
         if (r < 0)
                 return fail(r, &fault);

@@ -5,10 +5,10 @@
  * write. So a job that wants the copy engine to read the slots themselves asks for a descriptor that may
  * write, and with it for trust: it could spoil the batches of all.
  *
- * Whose trust, decides map_decide alone. The daemon's own user has it, since nothing is given to him that he
- * has not got: the kernel lets him open the ring for writing through /proc, and root may anything. Nobody
- * else can connect today (listener.c). When a service lets other users pin, that is one more condition there,
- * and the ring's memory must be made for it:
+ * Whose trust, is decided when a job attaches (guard.c). The daemon's own user has it, since nothing is given
+ * to him that he has not got: the kernel lets him open the ring for writing through /proc, and root may
+ * anything. Others have it whom `allow_pinned` names, and then the ring's memory is made for it
+ * (config-access.c):
  *
  *   - A POSIX shared memory object can be truncated by whoever may write to it, and then a touch of it raises
  *     SIGBUS in every worker and every job. So it must be a memfd, sealed against shrinking and growing.
@@ -16,7 +16,8 @@
  *     mapped, and no worker that is started later could map it.
  *   - What is left is what trust means: wrong bytes, and holes punched into it, which read as zeros.
  *
- * memfds are made so already (shm_seal_size); `backing: auto` and `shm` would have to give way.
+ * Everybody else gets a descriptor that was opened for reading, and cannot make a better one of it through
+ * /proc: the mode of the file lets only its owner (shm.c).
  *
  * The descriptor is the one that workers get, and good for this one file. A job that closes it or not keeps
  * no more alive than with its mapping: the ring of a pipeline that rests, or begins anew, is given up by the
@@ -33,18 +34,20 @@
 #include <errno.h>
 #include <stdio.h>
 #include <string.h>
+#include <unistd.h>
 
-enum message_map map_decide(enum message_map asked, uid_t peer, uid_t owner, char *reason, size_t size) {
+enum message_map map_decide(enum message_map asked, bool trusted, uid_t peer, const char *where, char *reason,
+                            size_t size) {
         *reason = 0;
         if (asked != MESSAGE_MAP_PINNED)
                 return MESSAGE_MAP_READ_ONLY;
-        if (peer == owner || peer == 0)
+        if (trusted)
                 return MESSAGE_MAP_PINNED;
-        snprintf(
-                reason, size,
-                "pinfeedd gives memory that may be written to its own user (uid %u) and root, this job is of "
-                "uid %u; with a private daemon of its own its slots can be page-locked",
-                (unsigned)owner, (unsigned)peer);
+        snprintf(reason, size,
+                 "pinfeedd gives memory that may be written to root, to its own user (uid %u), and to whom "
+                 "`allow_pinned` names, this job is of uid %u; have it named there (%s), or use a private "
+                 "daemon",
+                 (unsigned)geteuid(), (unsigned)peer, where);
         return MESSAGE_MAP_READ_ONLY;
 }
 

@@ -31,9 +31,10 @@ struct map {
         char reason[MESSAGE_TEXT_MAX + 1]; /* why `kind` is what it is; "" if there is nothing to say */
 };
 
-/* What a process of user `peer` may have that `asked` for it, where the ring is `owner`'s. `reason` says why
- * that is not what was asked for, with a remedy; "" if it is. */
-enum message_map map_decide(enum message_map asked, uid_t peer, uid_t owner, char *reason, size_t size);
+/* What a process of user `peer` may have that `asked` for it, and is `trusted` with the ring or not. `where`
+ * is the place of who is. `reason` says why that is not what was asked for, with a remedy; "" if it is. */
+enum message_map map_decide(enum message_map asked, bool trusted, uid_t peer, const char *where, char *reason,
+                            size_t size);
 
 /* The job is attached, with this answer. 0 or MAP_E_GIVEN_UP: it has been given less than it asked for. */
 int map_init(struct map *map, enum message_map asked, const struct message_attached *attached);

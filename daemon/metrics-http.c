@@ -5,13 +5,13 @@
  * and each time that it is readable the library is run once, which accepts and answers whatever is there and
  * waits for nothing.
  *
- * Any process of the machine may connect, so what all of them together can take is bounded: METRICS_PEERS_MAX
- * connections, of which each has one request of METRICS_MEMORY bytes and ends METRICS_LIMIT_MS after it came,
- * whatever it has sent or read by then. The library's own timeout begins anew with every byte, so one byte a
- * second would hold a place for ever; here each place has the time when its connection came, and what is too
- * old is shut down, which the library finds out by itself. Who comes when all places are taken waits in the
- * kernel's queue, of which the library looks away meanwhile. When the process is short of descriptors, those
- * who come are shut down at once. */
+ * Any process of the machine may connect, so what all of them together can take is bounded:
+ * METRICS_VISITORS_MAX connections, of which each has one request of METRICS_MEMORY bytes and ends
+ * METRICS_LIMIT_MS after it came, whatever it has sent or read by then. The library's own timeout begins anew
+ * with every byte, so one byte a second would hold a place for ever; here each place has the time when its
+ * connection came, and what is too old is shut down, which the library finds out by itself. Who comes when
+ * all places are taken waits in the kernel's queue, of which the library looks away meanwhile. When the
+ * process is short of descriptors, those who come are shut down at once. */
 
 #include "daemon/metrics-http.h"
 
@@ -33,13 +33,13 @@
 #include <unistd.h>
 
 enum {
-        METRICS_PEERS_MAX = 16,
+        METRICS_VISITORS_MAX = 16,
         METRICS_BACKLOG = 16,
         METRICS_LIMIT_MS = 10000,
         METRICS_MEMORY = 16 * 1024, /* for a request's head and ours */
 };
 
-struct peer {
+struct visitor {
         int fd; /* the library's; -1: the place is free */
         uint64_t came_ns;
         bool ended; /* was shut down */
@@ -51,7 +51,7 @@ struct metrics_http {
         uv_poll_t poll;
         uv_timer_t timer;
         unsigned handles; /* of these, open */
-        struct peer peers[METRICS_PEERS_MAX];
+        struct visitor visitors[METRICS_VISITORS_MAX];
         unsigned asked; /* for metrics, in the run under way */
         bool freed;     /* a place, in the run under way */
         char address[METRICS_ADDRESS_MAX];
@@ -88,7 +88,7 @@ static enum MHD_Result answer_text(struct MHD_Connection *connection, unsigned s
 static enum MHD_Result answer_metrics(struct MHD_Connection *connection, struct metrics_http *http) {
         struct MHD_Response *response;
         size_t length;
-        char *text = metrics_make(http->daemon, &length);
+        char *text = metrics_make(http->daemon, NULL, &length);
 
         http->asked++;
         if (!text)
@@ -125,10 +125,10 @@ static int socket_of(struct MHD_Connection *connection) {
         return info ? info->connect_fd : -1;
 }
 
-static struct peer *find_peer(struct metrics_http *http, int fd) {
-        for (int i = 0; i < METRICS_PEERS_MAX; i++)
-                if (http->peers[i].fd == fd)
-                        return &http->peers[i];
+static struct visitor *find_visitor(struct metrics_http *http, int fd) {
+        for (int i = 0; i < METRICS_VISITORS_MAX; i++)
+                if (http->visitors[i].fd == fd)
+                        return &http->visitors[i];
         return NULL;
 }
 
@@ -140,9 +140,9 @@ static bool is_within_limit(int fd) {
 }
 
 /* The library finds out by itself, and closes it. */
-static void end_peer(struct peer *peer) {
-        shutdown(peer->fd, SHUT_RDWR);
-        peer->ended = true;
+static void end_visitor(struct visitor *visitor) {
+        shutdown(visitor->fd, SHUT_RDWR);
+        visitor->ended = true;
 }
 
 static void on_connection(void *context, struct MHD_Connection *connection, void **own,
@@ -150,32 +150,32 @@ static void on_connection(void *context, struct MHD_Connection *connection, void
         bool is_new = what == MHD_CONNECTION_NOTIFY_STARTED;
         struct metrics_http *http = context;
         int fd = socket_of(connection);
-        struct peer *peer = find_peer(http, is_new ? -1 : fd);
+        struct visitor *visitor = find_visitor(http, is_new ? -1 : fd);
 
-        if (!peer)
+        if (!visitor)
                 return;
         if (!is_new) {
-                peer->fd = -1;
+                visitor->fd = -1;
                 http->freed = true;
                 return;
         }
-        *peer = (struct peer){.fd = fd, .came_ns = clock_ns()};
+        *visitor = (struct visitor){.fd = fd, .came_ns = clock_ns()};
         if (!is_within_limit(fd))
-                end_peer(peer);
+                end_visitor(visitor);
 }
 
 /* Ends who has been there too long. The milliseconds until the next one is; UINT64_MAX: there is none. */
 static uint64_t end_old_ones(struct metrics_http *http) {
         uint64_t now = clock_ns(), next = UINT64_MAX;
 
-        for (int i = 0; i < METRICS_PEERS_MAX; i++) {
-                struct peer *peer = &http->peers[i];
-                uint64_t age_ms = (now - peer->came_ns) / NS_PER_MS;
+        for (int i = 0; i < METRICS_VISITORS_MAX; i++) {
+                struct visitor *visitor = &http->visitors[i];
+                uint64_t age_ms = (now - visitor->came_ns) / NS_PER_MS;
 
-                if (peer->fd < 0 || peer->ended)
+                if (visitor->fd < 0 || visitor->ended)
                         continue;
                 if (age_ms >= METRICS_LIMIT_MS)
-                        end_peer(peer);
+                        end_visitor(visitor);
                 else if (METRICS_LIMIT_MS - age_ms < next)
                         next = METRICS_LIMIT_MS - age_ms;
         }
@@ -243,10 +243,11 @@ static int bind_socket(struct metrics_http *http, const char *text, struct fault
 static int start_server(struct metrics_http *http, int fd, struct fault *fault) {
         const union MHD_DaemonInfo *info;
 
-        http->server = MHD_start_daemon(
-                MHD_USE_EPOLL, 0, NULL, NULL, on_request, http, MHD_OPTION_LISTEN_SOCKET, fd,
-                MHD_OPTION_CONNECTION_LIMIT, (unsigned)METRICS_PEERS_MAX, MHD_OPTION_CONNECTION_MEMORY_LIMIT,
-                (size_t)METRICS_MEMORY, MHD_OPTION_NOTIFY_CONNECTION, on_connection, http, MHD_OPTION_END);
+        http->server =
+                MHD_start_daemon(MHD_USE_EPOLL, 0, NULL, NULL, on_request, http, MHD_OPTION_LISTEN_SOCKET, fd,
+                                 MHD_OPTION_CONNECTION_LIMIT, (unsigned)METRICS_VISITORS_MAX,
+                                 MHD_OPTION_CONNECTION_MEMORY_LIMIT, (size_t)METRICS_MEMORY,
+                                 MHD_OPTION_NOTIFY_CONNECTION, on_connection, http, MHD_OPTION_END);
         if (!http->server) {
                 close(fd);
                 return fault_set(fault, -EIO, "metrics_listen: libmicrohttpd does not start for %s",
@@ -274,8 +275,8 @@ int metrics_http_new(struct metrics_http **httpp, struct daemon *daemon, const c
         if (!http)
                 return fault_set(fault, -ENOMEM, "no memory for metrics_listen");
         http->daemon = daemon;
-        for (int i = 0; i < METRICS_PEERS_MAX; i++)
-                http->peers[i].fd = -1;
+        for (int i = 0; i < METRICS_VISITORS_MAX; i++)
+                http->visitors[i].fd = -1;
         fd = bind_socket(http, address, fault);
         if (fd >= 0)
                 fd = start_server(http, fd, fault);

@@ -14,11 +14,13 @@
 
 #include "daemon/metrics.h"
 
+#include "base/cleanup.h"
 #include "base/clock.h"
 #include "daemon/counters.h"
 #include "daemon/daemon.h"
 #include "daemon/exposition.h"
 #include "daemon/footprint.h"
+#include "daemon/guard.h"
 
 #include <inttypes.h>
 #include <stdlib.h>
@@ -28,7 +30,12 @@ enum {
         QUARTERS = STAGE_BUCKETS / STAGE_OCTAVES,
 };
 
-typedef uint64_t pipeline_values[COUNTERS_OF_PIPELINE];
+/* The pipelines that the reader may know of, and their numbers. */
+struct shown {
+        uint32_t n;
+        const struct pipeline *pipelines[CONFIG_PIPELINES_MAX];
+        uint64_t values[CONFIG_PIPELINES_MAX][COUNTERS_OF_PIPELINE];
+};
 
 /* ---- what is a number ---- */
 
@@ -67,23 +74,22 @@ static void write_daemon(FILE *out, const struct daemon *daemon) {
 }
 
 /* The lines of a family, `first` up to `end`, of all pipelines. */
-static void write_family(FILE *out, const struct daemon *daemon, const pipeline_values *values, size_t first,
-                         size_t end) {
+static void write_family(FILE *out, const struct shown *shown, size_t first, size_t end) {
         begin_family(out, &counters_of_pipeline[first]);
-        for (uint32_t i = 0; i < daemon->n_pipelines; i++)
+        for (uint32_t i = 0; i < shown->n; i++)
                 for (size_t k = first; k < end; k++)
-                        write_number(out, &counters_of_pipeline[k], daemon->pipelines[i]->label,
-                                     values[i][k]);
+                        write_number(out, &counters_of_pipeline[k], shown->pipelines[i]->label,
+                                     shown->values[i][k]);
 }
 
-static void write_pipelines(FILE *out, const struct daemon *daemon, const pipeline_values *values) {
+static void write_pipelines(FILE *out, const struct shown *shown) {
         size_t end;
 
         for (size_t i = 0; i < COUNTERS_OF_PIPELINE; i = end) {
                 for (end = i + 1; end < COUNTERS_OF_PIPELINE && !counters_of_pipeline[end].help; end++)
                         ;
                 if (counters_of_pipeline[i].metric)
-                        write_family(out, daemon, values, i, end);
+                        write_family(out, shown, i, end);
         }
 }
 
@@ -160,38 +166,48 @@ static void write_stage(FILE *out, const char *pipeline, const struct stage_time
         write_sums(out, metric, labels, times->ns[stage], count);
 }
 
-static void write_stages(FILE *out, const struct daemon *daemon) {
+static void write_stages(FILE *out, const struct shown *shown) {
         begin_family(out, &counters_special[COUNTER_STAGE]);
-        for (uint32_t i = 0; i < daemon->n_pipelines; i++) {
+        for (uint32_t i = 0; i < shown->n; i++) {
                 struct stage_times times;
 
-                pool_stages(&daemon->pipelines[i]->pool, &times);
+                pool_stages(&shown->pipelines[i]->pool, &times);
                 for (int k = 0; k < STAGE_KINDS; k++)
                         if (times.ns[k] > 0)
-                                write_stage(out, daemon->pipelines[i]->label, &times, (enum row_stage)k);
+                                write_stage(out, shown->pipelines[i]->label, &times, (enum row_stage)k);
         }
 }
 
 /* ---- the text ---- */
 
-char *metrics_make(const struct daemon *daemon, size_t *length) {
-        pipeline_values *values = calloc(daemon->n_pipelines + 1, sizeof(*values));
+static struct shown *shown_new(const struct daemon *daemon, const struct peer *reader) {
+        struct shown *shown = malloc(sizeof(*shown));
+
+        if (!shown)
+                return NULL;
+        shown->n = 0;
+        for (uint32_t i = 0; i < daemon->n_pipelines; i++) {
+                if (reader && !guard_may_use(daemon->pipelines[i], reader))
+                        continue;
+                counters_read_pipeline(shown->values[shown->n], daemon->pipelines[i]);
+                shown->pipelines[shown->n++] = daemon->pipelines[i];
+        }
+        return shown;
+}
+
+char *metrics_make(const struct daemon *daemon, const struct peer *reader, size_t *length) {
+        _cleanup_(freep) struct shown *shown = shown_new(daemon, reader);
         char *text = NULL;
-        FILE *out = values ? open_memstream(&text, length) : NULL;
+        FILE *out = shown ? open_memstream(&text, length) : NULL;
         bool failed;
 
-        if (!out) {
-                free(values);
+        if (!out)
                 return NULL;
-        }
-        for (uint32_t i = 0; i < daemon->n_pipelines; i++)
-                counters_read_pipeline(values[i], daemon->pipelines[i]);
         write_version(out);
         write_daemon(out, daemon);
         write_turns(out, &daemon->meter);
-        write_pipelines(out, daemon, (const pipeline_values *)values);
-        write_stages(out, daemon);
-        free(values);
+        write_pipelines(out, shown);
+        write_stages(out, shown);
         failed = ferror(out);
         if (fclose(out) != 0 || failed) {
                 free(text);

@@ -7,6 +7,8 @@
 #include <stddef.h>
 
 struct daemon;
+struct peer;
 
-/* Free it. NULL for want of memory. */
-char *metrics_make(const struct daemon *daemon, size_t *length);
+/* Of the daemon, and of those pipelines that `reader` may use; NULL: of all. Free it. NULL for want of
+ * memory. */
+char *metrics_make(const struct daemon *daemon, const struct peer *reader, size_t *length);

@@ -242,6 +242,18 @@ static void log_welcome(const struct pipeline *pipeline, const struct job *job,
                   attached->start_epoch, attached->start_row, rank, attached->sharing);
 }
 
+/* Whether it may write to the ring, so that its slots can be page-locked. */
+static void decide_map(const struct pipeline *pipeline, const struct job *job,
+                       struct message_attached *attached) {
+        const struct access *pinned = config_allow_pinned(pipeline->whole, pipeline->defined);
+        char where[PATH_MAX + 16];
+
+        snprintf(where, sizeof(where), "%s:%u", pipeline->whole->file,
+                 pinned->line ? pinned->line : pipeline->defined->line);
+        attached->map = (uint8_t)map_decide((enum message_map)job->attach.map, job->may_pin, job->uid, where,
+                                            attached->map_reason, sizeof(attached->map_reason));
+}
+
 /* What the job is told: where its stream begins and how its slots are laid out. */
 static void welcome(struct pipeline *pipeline, struct job *job, const struct scheduler_job *entry,
                     uint32_t minimum) {
@@ -258,8 +270,7 @@ static void welcome(struct pipeline *pipeline, struct job *job, const struct sch
         attached->last_batch = (uint8_t)entry->plan.last_batch;
         attached->max_held = entry->max_held;
         attached->minimum = minimum;
-        attached->map = (uint8_t)map_decide((enum message_map)job->attach.map, job->uid, geteuid(),
-                                            attached->map_reason, sizeof(attached->map_reason));
+        decide_map(pipeline, job, attached);
         attached->lookahead = entry->lookahead;
         snprintf(attached->fingerprint, sizeof(attached->fingerprint), "%s", pipeline->fingerprint);
         snprintf(attached->pipeline, sizeof(attached->pipeline), "%s", pipeline->label);

@@ -13,6 +13,7 @@
 #include "base/number.h"
 #include "daemon/counters.h"
 #include "daemon/daemon.h"
+#include "daemon/guard.h"
 #include "daemon/job.h"
 #include "daemon/log.h"
 #include "daemon/metrics-http.h"
@@ -239,6 +240,16 @@ static json_t *make_stages(const struct pipeline *pipeline) {
         return stages_to_json(&times);
 }
 
+/* Who may use it, in words. */
+static void add_access(json_t *object, const struct pipeline *pipeline) {
+        const struct config *whole = pipeline->whole;
+
+        json_object_set_new(object, "allow",
+                            text_or_null(access_text(config_allow(whole, pipeline->defined))));
+        json_object_set_new(object, "allow_pinned",
+                            text_or_null(access_text(config_allow_pinned(whole, pipeline->defined))));
+}
+
 static json_t *make_pipeline(const struct daemon *daemon, const struct pipeline *pipeline, json_t *slots) {
         const struct config_pipeline *config = pipeline->config;
         const struct recipe_source *source = &config->recipe.source;
@@ -282,6 +293,7 @@ static json_t *make_pipeline(const struct daemon *daemon, const struct pipeline 
         json_object_set_new(object, "defined_in",
                             text_or_null(pipeline->definition ? pipeline->whole->file : ""));
         json_object_set_new(object, "stages", make_stages(pipeline));
+        add_access(object, pipeline);
         return object;
 }
 
@@ -452,7 +464,7 @@ static void add_map(json_t *object, const struct map *map) {
         json_object_set_new(object, "slots_registered", unsigned_number(map->registered));
 }
 
-static json_t *make_job(const struct job *job) {
+static json_t *make_job(const struct daemon *daemon, const struct job *job) {
         const struct pipeline *pipeline = job->owner;
         uint64_t values[COUNTERS_OF_JOB];
         json_t *object = json_object();
@@ -473,6 +485,7 @@ static json_t *make_job(const struct job *job) {
         counters_read_job(values, job);
         counters_to_json(object, counters_of_job, values, COUNTERS_OF_JOB);
         add_account(object, pipeline, job);
+        json_object_set_new(object, "user", text_or_null(users_name(&daemon->users, job->uid)));
         return object;
 }
 
@@ -503,19 +516,27 @@ static json_t *make_service(const struct daemon *daemon) {
                          log_is_journal());
 }
 
-json_t *status_make(const struct daemon *daemon) {
+/* Whether a job is the reader's to see. Each that waits for a pipeline, or reads, has one. */
+static bool is_shown(const struct job *job, const struct peer *reader) {
+        return (job->state == JOB_ATTACHING || job->state == JOB_ATTACHED) &&
+               guard_may_use(job->owner, reader);
+}
+
+json_t *status_make(const struct daemon *daemon, const struct peer *reader) {
         json_t *pipelines = json_array(), *workers = json_array(), *jobs = json_array(),
                *slots = json_array(), *status;
 
         for (uint32_t i = 0; i < daemon->n_pipelines; i++) {
+                if (!guard_may_use(daemon->pipelines[i], reader))
+                        continue;
                 json_array_append_new(pipelines, make_pipeline(daemon, daemon->pipelines[i], slots));
                 add_workers(workers, daemon->pipelines[i]);
         }
         list_for_each (link, &daemon->jobs) {
                 const struct job *job = container_of(link, struct job, link);
 
-                if (job->state == JOB_ATTACHING || job->state == JOB_ATTACHED)
-                        json_array_append_new(jobs, make_job(job));
+                if (is_shown(job, reader))
+                        json_array_append_new(jobs, make_job(daemon, job));
         }
         status = json_pack("{s:i, s:s, s:i, s:f, s:o, s:o, s:b, s:o, s:o, s:o, s:o}", "schema", STATUS_SCHEMA,
                            "version", PINFEED_VERSION, "pid", (int)getpid(), "uptime_seconds",

@@ -7,6 +7,7 @@
 #include <jansson.h>
 
 struct daemon;
+struct peer;
 
 enum {
         STATUS_SCHEMA = 1, /* raised when a member changes its meaning or goes; new ones may come any time */
@@ -16,5 +17,5 @@ enum {
         STATUS_STREAMS_MAX = 64, /* of each pipeline */
 };
 
-/* A new reference, or NULL for want of memory. */
-json_t *status_make(const struct daemon *daemon);
+/* Of the pipelines that `reader` may use. A new reference, or NULL for want of memory. */
+json_t *status_make(const struct daemon *daemon, const struct peer *reader);

@@ -20,13 +20,14 @@
 
 enum {
         CONTROL_TIMEOUT_S = 10, /* the daemon promises one */
+        CONTROL_TEXT_MAX = 512,
 };
 
 int control_connect(const char *runtime_dir, unsigned seconds, struct fault *fault) {
         struct sockaddr_un address = {.sun_family = AF_UNIX};
         struct timeval timeout = {.tv_sec = seconds};
         _cleanup_(fd_closep) int fd = -1;
-        char directory[PATH_MAX];
+        char directory[PATH_MAX], text[CONTROL_TEXT_MAX];
         int r;
 
         r = pinfeed_runtime_dir(directory, sizeof(directory), runtime_dir);
@@ -41,12 +42,20 @@ int control_connect(const char *runtime_dir, unsigned seconds, struct fault *fau
                 return fault_set(fault, -errno, "making a socket failed: %s", strerror(errno));
         setsockopt(fd, SOL_SOCKET, SO_RCVTIMEO, &timeout, sizeof(timeout));
         setsockopt(fd, SOL_SOCKET, SO_SNDTIMEO, &timeout, sizeof(timeout));
-        if (connect(fd, (struct sockaddr *)&address, sizeof(address)) == 0)
-                return fd_take(&fd);
+        if (connect(fd, (struct sockaddr *)&address, sizeof(address)) == 0) {
+                r = pinfeed_check_server(fd, directory, text, sizeof(text));
+                return r < 0 ? fault_set(fault, r, "%s", text) : fd_take(&fd);
+        }
         if (errno == ENOENT || errno == ECONNREFUSED)
                 return fault_set(fault, -ENOENT,
                                  "no pinfeedd listens on %s; start one with 'pinfeedd --config FILE'",
                                  address.sun_path);
+        if (errno == EACCES)
+                return fault_set(
+                        fault, -EACCES,
+                        "%s is not open to this user (uid %u); be added to the group of its sockets, "
+                        "and log in again, or use sudo",
+                        address.sun_path, (unsigned)geteuid());
         return fault_set(fault, -errno, "connecting to %s failed: %s", address.sun_path, strerror(errno));
 }
 

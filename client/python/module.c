@@ -24,7 +24,19 @@ static PyObject *runtime_dir(PyObject *module, PyObject *args) {
         return PyUnicode_DecodeFSDefault(path);
 }
 
+static PyObject *check_server(PyObject *module, PyObject *args) {
+        const char *directory;
+        char text[512];
+        int socket, r;
+
+        if (!PyArg_ParseTuple(args, "is", &socket, &directory))
+                return NULL;
+        r = pinfeed_check_server(socket, directory, text, sizeof(text));
+        return r < 0 ? error_raise(r, text) : Py_BuildValue("");
+}
+
 static PyMethodDef module_methods[] = {
+        {"check_server", check_server, METH_VARARGS, "Raises unless who listens there may be believed."},
         {"runtime_dir", runtime_dir, METH_VARARGS, "The directory of the daemon's sockets."},
         {NULL},
 };

@@ -5,6 +5,7 @@
 import os
 import signal
 import subprocess
+import unittest
 import warnings
 
 import pinfeed
@@ -144,6 +145,26 @@ class Values(Case):
             pinfeed.Loader('ramp', runtime_dir=self.daemon.directory + '/none')
         with self.assertRaisesRegex(FileNotFoundError, 'no pinfeedd listens on .*: a Loader of a file or a dict starts one'):
             pinfeed.status(self.daemon.directory + '/none')
+
+    @unittest.skipUnless(os.geteuid() == 0, 'only root can be somebody else')
+    def test_another_user(self):
+        places = self.daemon.directory, self.daemon.runtime
+        try:
+            os.seteuid(65534)
+            for attempt in lambda: pinfeed.status(self.daemon.runtime), self.loader:
+                self.assertRaisesRegex(pinfeed.Refused, r'is not open to this user \(uid 65534\)', attempt)
+            os.seteuid(0)
+            for place in places:
+                os.chmod(place, 0o755)
+            for name in 'control.sock', 'pinfeed.sock':
+                os.chmod(os.path.join(self.daemon.runtime, name), 0o666)
+            os.seteuid(65534)
+            for attempt in lambda: pinfeed.status(self.daemon.runtime), self.loader:
+                self.assertRaisesRegex(PermissionError, 'turned away: this daemon is for', attempt)
+        finally:
+            os.seteuid(0)
+            for place in places:
+                os.chmod(place, 0o700)
 
 
 @needs_numpy

@@ -132,7 +132,7 @@ END_TEST
 
 START_TEST(test_check_names_who_is_refused) {
         struct folder folder;
-        char text[8192], path[128], expected[256];
+        char text[8192], path[128], expected[400];
         uid_t uid = geteuid();
         struct fault fault;
         int r;
@@ -143,17 +143,16 @@ START_TEST(test_check_names_who_is_refused) {
         if (uid == 0)
                 ck_assert_int_eq(seteuid(65534), 0);
         r = check_folder(&folder, text, &fault);
-        snprintf(expected, sizeof(expected),
-                 "pipeline a: %s/train refuses user %u: it needs the right to enter it (x) (mode 0000, owner "
-                 "%u, "
-                 "group %u)",
-                 folder.path, (unsigned)geteuid(), (unsigned)uid, (unsigned)getegid());
+        snprintf(expected, sizeof(expected), "(uid %u) may not enter it; chmod %s %s", (unsigned)geteuid(),
+                 uid == 0 ? "o+x" : "u+x", path);
         if (uid == 0)
                 ck_assert_int_eq(seteuid(0), 0);
         chmod(path, 0755);
         folder_deinit(&folder);
         ck_assert_int_eq(r, -EACCES);
-        ck_assert_str_eq(fault.text, expected);
+        ck_assert_msg(strstr(fault.text, expected) != NULL, "%s", fault.text);
+        snprintf(expected, sizeof(expected), "pipeline a: %s: directory %s is 0000 ", path, path);
+        ck_assert_msg(strncmp(fault.text, expected, strlen(expected)) == 0, "%s", fault.text);
 }
 END_TEST
 

@@ -221,8 +221,8 @@ static void take_order(void *context, struct job *job, const struct message_orde
 }
 
 static struct job *new_job(int socket, int expected) {
-        static const struct job_events events = {no_attach,  no_release,  no_seek,    no_close,
-                                                 count_read, take_zygote, take_order, NULL};
+        static const struct job_events events = {no_attach,   no_release, no_seek, no_close, count_read,
+                                                 take_zygote, take_order, NULL,    NULL};
         static uint32_t id;
         int r = job_new(&loop, &jobs, &quota, socket, ++id, &events, NULL, &fault);
 
@@ -449,8 +449,8 @@ static void greet(const struct job_events *events) {
 }
 
 static void init_attached(void) {
-        static const struct job_events events = {accept_attach, no_release,  count_seek, no_close,
-                                                 count_read,    take_zygote, take_order, NULL};
+        static const struct job_events events = {accept_attach, no_release, count_seek, no_close, count_read,
+                                                 take_zygote,   take_order, NULL,       NULL};
         struct message message;
 
         greet(&events);
@@ -601,8 +601,9 @@ static void take_definition(void *context, struct job *job) {
 }
 
 static void init_greeted(void) {
-        static const struct job_events events = {take_definition, no_release,  count_seek, no_close,
-                                                 count_read,      take_zygote, take_order, NULL};
+        static const struct job_events events = {take_definition, no_release, count_seek,
+                                                 no_close,        count_read, take_zygote,
+                                                 take_order,      NULL,       NULL};
 
         greet(&events);
 }
@@ -711,46 +712,68 @@ START_TEST(test_order_that_may_change) {
 }
 END_TEST
 
+/* ---- whose jobs ---- */
+
+static int turn_away(void *context, const struct peer *peer, struct fault *reason) {
+        return fault_set(reason, -EPERM, "not user %u", (unsigned)peer->uid);
+}
+
+START_TEST(test_turned_away_with_a_reason) {
+        static const struct job_events events = {no_attach,   no_release, no_seek, no_close, count_read,
+                                                 take_zygote, take_order, NULL,    turn_away};
+        struct message message;
+        char expected[64];
+        int pair[2];
+
+        ck_assert_int_eq(seqpacket_pair(pair), 0);
+        peer = pair[1];
+        ck_assert_int_eq(job_new(&loop, &jobs, &quota, pair[0], 1, &events, NULL, &fault), -EPERM);
+        ck_assert(list_is_empty(&jobs));
+        ck_assert_int_eq(hear(&message), MESSAGE_REFUSED);
+        ck_assert_int_eq(message.refused.error, EPERM);
+        snprintf(expected, sizeof(expected), "not user %u", (unsigned)geteuid());
+        ck_assert_str_eq(message.refused.text, expected);
+        close(peer);
+}
+END_TEST
+
 /* ---- how the ring is mapped ---- */
 
 static const struct {
         enum message_map asked;
-        uid_t peer, owner;
+        bool trusted;
         enum message_map kind;
         bool reason;
 } decisions[] = {
-        {MESSAGE_MAP_ANY, 1000, 1000, MESSAGE_MAP_READ_ONLY, false},
-        {MESSAGE_MAP_READ_ONLY, 1000, 1000, MESSAGE_MAP_READ_ONLY, false},
-        {MESSAGE_MAP_PINNED, 1000, 1000, MESSAGE_MAP_PINNED, false},
-        {MESSAGE_MAP_PINNED, 0, 1000, MESSAGE_MAP_PINNED, false},
-        {MESSAGE_MAP_PINNED, 0, 0, MESSAGE_MAP_PINNED, false},
-        {MESSAGE_MAP_PINNED, 1001, 1000, MESSAGE_MAP_READ_ONLY, true},
-        {MESSAGE_MAP_PINNED, 1000, 0, MESSAGE_MAP_READ_ONLY, true},
-        {MESSAGE_MAP_READ_ONLY, 1001, 1000, MESSAGE_MAP_READ_ONLY, false},
-        {MESSAGE_MAP_ANY, 0, 1000, MESSAGE_MAP_READ_ONLY, false},
+        {MESSAGE_MAP_ANY, true, MESSAGE_MAP_READ_ONLY, false},
+        {MESSAGE_MAP_READ_ONLY, true, MESSAGE_MAP_READ_ONLY, false},
+        {MESSAGE_MAP_PINNED, true, MESSAGE_MAP_PINNED, false},
+        {MESSAGE_MAP_PINNED, false, MESSAGE_MAP_READ_ONLY, true},
+        {MESSAGE_MAP_READ_ONLY, false, MESSAGE_MAP_READ_ONLY, false},
+        {MESSAGE_MAP_ANY, false, MESSAGE_MAP_READ_ONLY, false},
 };
 
 START_TEST(test_who_may_pin) {
         char reason[MESSAGE_TEXT_MAX + 1], number[32];
 
         memset(reason, 'x', sizeof(reason));
-        ck_assert_int_eq(map_decide(decisions[_i].asked, decisions[_i].peer, decisions[_i].owner, reason,
-                                    sizeof(reason)),
+        ck_assert_int_eq(map_decide(decisions[_i].asked, decisions[_i].trusted, 1001, "pinfeed.yaml:7",
+                                    reason, sizeof(reason)),
                          decisions[_i].kind);
         ck_assert_int_eq(*reason != 0, decisions[_i].reason);
         if (!decisions[_i].reason)
                 return;
-        snprintf(number, sizeof(number), "uid %u", (unsigned)decisions[_i].peer);
+        snprintf(number, sizeof(number), "(uid %u)", (unsigned)geteuid());
         ck_assert_ptr_nonnull(strstr(reason, number));
-        snprintf(number, sizeof(number), "(uid %u)", (unsigned)decisions[_i].owner);
-        ck_assert_ptr_nonnull(strstr(reason, number));
+        ck_assert_ptr_nonnull(strstr(reason, "of uid 1001"));
+        ck_assert_ptr_nonnull(strstr(reason, "(pinfeed.yaml:7)"));
         ck_assert_ptr_nonnull(strstr(reason, "private daemon"));
 }
 END_TEST
 
 static void init_mapping(void) {
-        static const struct job_events events = {accept_attach, no_release,  count_seek, no_close,
-                                                 count_read,    take_zygote, take_order, NULL};
+        static const struct job_events events = {accept_attach, no_release, count_seek, no_close, count_read,
+                                                 take_zygote,   take_order, NULL,       NULL};
 
         greet(&events);
 }
@@ -867,6 +890,7 @@ int main(void) {
         tcase_add_loop_test(job, test_end_of_process_ends_the_job, 0, 2);
         tcase_add_test(job, test_who_comes_too_often_waits);
         tcase_add_test(job, test_too_many_are_refused);
+        tcase_add_test(job, test_turned_away_with_a_reason);
         tcase_add_checked_fixture(seek, init_attached, deinit_attached);
         tcase_add_test(seek, test_seek_that_is_refused);
         tcase_add_test(seek, test_answer_to_a_full_socket);

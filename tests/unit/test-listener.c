@@ -193,17 +193,27 @@ START_TEST(test_accept_without_descriptors) {
 }
 END_TEST
 
-START_TEST(test_peer_is_ourselves) {
-        int pair[2];
-        pid_t pid;
-        uid_t uid;
+static mode_t mode_of(const char *file) {
+        struct stat facts;
 
-        ck_assert_int_eq(seqpacket_pair(pair), 0);
-        ck_assert_int_eq(listener_check_peer(pair[0], &pid, &uid, &fault), 0);
-        ck_assert_int_eq(pid, getpid());
-        ck_assert_int_eq(uid, geteuid());
-        close(pair[0]);
-        close(pair[1]);
+        ck_assert_int_eq(stat(file, &facts), 0);
+        return facts.st_mode & 07777;
+}
+
+START_TEST(test_share_with_a_group) {
+        int listening = seqpacket_listen(path, 4);
+
+        ck_assert_int_ge(listening, 0);
+        ck_assert_uint_eq(mode_of(path), 0600);
+        ck_assert_int_eq(listener_share_socket(directory, "x.sock", getegid(), &fault), 0);
+        ck_assert_uint_eq(mode_of(path), 0660);
+        ck_assert_int_eq(listener_share_directory(directory, getegid(), &fault), 0);
+        ck_assert_uint_eq(mode_of(directory), 0750);
+        ck_assert_int_eq(chmod(directory, 0755), 0);
+        ck_assert_int_eq(listener_share_directory(directory, getegid(), &fault), 0);
+        ck_assert_uint_eq(mode_of(directory), 0755);
+        ck_assert_int_eq(listener_share_socket(directory, "nowhere", getegid(), &fault), -ENOENT);
+        close(listening);
 }
 END_TEST
 
@@ -219,7 +229,7 @@ int main(void) {
         tcase_add_test(test_case, test_accept);
         tcase_add_test(test_case, test_accept_keeps_a_reserve);
         tcase_add_test(test_case, test_accept_without_descriptors);
-        tcase_add_test(test_case, test_peer_is_ourselves);
+        tcase_add_test(test_case, test_share_with_a_group);
         suite_add_tcase(suite, test_case);
         return run_suite(suite);
 }

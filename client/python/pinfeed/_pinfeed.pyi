@@ -8,6 +8,8 @@ version: str
 
 def runtime_dir(given: Optional[str]) -> str: ...
 
+def check_server(socket: int, directory: str) -> None: ...
+
 class Array:
     """A field of a batch, for numpy.asarray and DLPack's from_dlpack."""
 

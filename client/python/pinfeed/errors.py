@@ -41,7 +41,7 @@ class Disconnected(Error, ConnectionError):
 
 
 class Refused(Error, PermissionError):
-    """The daemon belongs to somebody else."""
+    """The daemon, or its pipeline, is not for this user, or the daemon is not whose it should be."""
 
 
 class Invalid(Error, ValueError):
