@@ -236,7 +236,7 @@ int connection_open(struct pinfeed_job *job) {
 
 static void connection_describe(struct job_progress *progress, const struct message_progress *message) {
         unsigned long long done = message->done, total = message->total;
-        char count[NUMBER_TEXT_MAX];
+        char count[NUMBER_TEXT_MAX], sizes[2][NUMBER_TEXT_MAX];
 
         switch (message->stage) {
         case MESSAGE_STAGE_RESERVING:
@@ -253,6 +253,12 @@ static void connection_describe(struct job_progress *progress, const struct mess
                          "jobs' shows who holds them, also unread; end a job, or give the pipeline more "
                          "`slots`",
                          total);
+                break;
+        case MESSAGE_STAGE_SPACE:
+                snprintf(progress->text, sizeof(progress->text),
+                         "waiting for room: processes still hold %s of an earlier ring, this one needs %s; "
+                         "'pinfeedctl pipelines' shows which",
+                         number_format_bytes(sizes[0], done), number_format_bytes(sizes[1], total));
                 break;
         case MESSAGE_STAGE_STARTING:
                 snprintf(progress->text, sizeof(progress->text), "starting workers: %llu of %llu", done,

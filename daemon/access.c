@@ -192,6 +192,12 @@ bool access_has_others(const struct access *access) {
         return access->n_gids > 0;
 }
 
+bool access_is_same(const struct access *a, const struct access *b) {
+        return a->n_uids == b->n_uids && a->n_gids == b->n_gids &&
+               (a->n_uids == 0 || memcmp(a->uids, b->uids, a->n_uids * sizeof(*a->uids)) == 0) &&
+               (a->n_gids == 0 || memcmp(a->gids, b->gids, a->n_gids * sizeof(*a->gids)) == 0);
+}
+
 const char *access_text(const struct access *access) {
         return *access->text ? access->text : "nobody but root and the daemon's own user";
 }

@@ -58,5 +58,8 @@ bool access_allows(const struct access *access, const struct peer *peer);
 /* Whether the list names anybody who is not trusted anyway. */
 bool access_has_others(const struct access *access);
 
+/* Whether both name the same, in the same order. */
+bool access_is_same(const struct access *a, const struct access *b);
+
 /* The list in words: what was said, or that nobody was named. */
 const char *access_text(const struct access *access);

@@ -5,6 +5,9 @@
  * One line a key: whoever adds one adds it here, and parser, errors, `pinfeedd --help-config` and the
  * documents that are made from it (script/config-docs) know it.
  *
+ * A key that is `live` decides neither what a row is nor how the ring is laid out: at a reload a pipeline
+ * takes its new value over and goes on. One that is not makes another pipeline of it.
+ *
  * A default outside a key's own range (0 workers, 0 slots, 0 bytes) means "not said": nobody can say it.
  */
 
@@ -21,6 +24,7 @@
 #define MAX_LEAD_MAX 281474976710656.0      /* 2^48: an epoch has no more rows */
 #define RING_MAX     9223372036854775808.0  /* 2^63: no file is larger */
 #define IDLE_MAX     31536000               /* a year */
+#define DRAIN_MAX    86400                  /* a day */
 
 static const char *const last_batch_names[] = {"short", "drop", "pad",
                                                NULL};                      /* enum last_batch, from SHORT */
@@ -60,6 +64,10 @@ const struct key config_keys[] = {
          .fallback = "null",
          .help = "where Prometheus finds metrics over HTTP: an address of the loopback and a port, "
                  "\"127.0.0.1:9187\" or \"[::1]:9187\"; null: nowhere"},
+        {"drain", KEY_DOUBLE, TOP(drain), RANGE(0, DRAIN_MAX), .fallback = "0.0",
+         .help = "seconds for which SIGTERM lets attached jobs go on before it stops the daemon; no other "
+                 "job "
+                 "is let in meanwhile; 0: it stops at once"},
         {0},
 };
 
@@ -99,10 +107,11 @@ const struct key config_pipeline_keys[] = {
                  "nothing, or whole batches padded with the epoch's first rows"},
         {"drop_last", KEY_BOOL, PIPELINE(drop_last), .fallback = "false",
          .help = "true is another way to say `last_batch: drop`"},
-        {"lookahead", KEY_U64, PIPELINE(lookahead), RANGE(0, CONFIG_LOOKAHEAD_MAX), .fallback = "1000001",
+        {"lookahead", KEY_U64, PIPELINE(lookahead), .live = true, RANGE(0, CONFIG_LOOKAHEAD_MAX),
+         .fallback = "1000001",
          .help = "epochs after the one a job is in that are prepared and delivered before it asks for them; "
                  "not said: 1 with `shuffle`, else 0"},
-        {"workers", KEY_U64, PIPELINE(workers), RANGE(1, CONFIG_WORKERS_MAX), .fallback = "0",
+        {"workers", KEY_U64, PIPELINE(workers), .live = true, RANGE(1, CONFIG_WORKERS_MAX), .fallback = "0",
          .help = "worker processes of this pipeline, also more than there are processors; not said: `cpus` "
                  "decides"},
         {"slots", KEY_U64, PIPELINE(slots), RANGE(CONFIG_SLOTS_LEAST, CONFIG_SLOTS_MAX), .fallback = "0",
@@ -112,18 +121,20 @@ const struct key config_pipeline_keys[] = {
          .help = "bytes of the ring, another way to say `slots`; K, M, G, T for powers of 1024"},
         {"backing", KEY_NAME, PIPELINE(backing), .fallback = "\"auto\"", .names = backing_names,
          .help = "where the ring lives: in /dev/shm, in a memfd, or (auto) the first of them that has room"},
-        {"reserve", KEY_NAME, PIPELINE(reserve), .fallback = "\"attach\"", .names = reserve_names,
+        {"reserve", KEY_NAME, PIPELINE(reserve), .live = true, .fallback = "\"attach\"",
+         .names = reserve_names,
          .help = "when the ring is reserved and the workers start: with the first job, or with the daemon"},
-        {"idle", KEY_DOUBLE, PIPELINE(idle), RANGE(0, IDLE_MAX), .fallback = "-1.0",
+        {"idle", KEY_DOUBLE, PIPELINE(idle), .live = true, RANGE(0, IDLE_MAX), .fallback = "-1.0",
          .help = "seconds without a job after which ring and workers go, until the next attach; not said: "
                  "the "
                  "daemon's `idle`; with `reserve: start` they stay"},
         {"on_error", KEY_NAME, PIPELINE(on_error), .fallback = "\"replace\"", .names = on_error_names,
          .help = "what becomes of a sample that cannot be made: another one takes its row, or its jobs get "
                  "an error; of a source of type python: fail, unless something else is said"},
-        {"max_errors", KEY_DOUBLE, PIPELINE(max_errors), RANGE(0, 1), .fallback = "0.001",
+        {"max_errors", KEY_DOUBLE, PIPELINE(max_errors), .live = true, RANGE(0, 1), .fallback = "0.001",
          .help = "share of the samples that may be replaced; more is an error, judged from 1,000 rows on"},
-        {"sample_timeout", KEY_DOUBLE, PIPELINE(sample_timeout), RANGE(0.5, 86400), .fallback = "60.0",
+        {"sample_timeout", KEY_DOUBLE, PIPELINE(sample_timeout), .live = true, RANGE(0.5, 86400),
+         .fallback = "60.0",
          .help = "seconds that a worker may take for one sample; one that takes longer is killed, and the "
                  "sample tried alone"},
         {"sharing", KEY_NAME, PIPELINE(sharing), .fallback = "\"elastic\"", .names = sharing_names,
@@ -134,9 +145,10 @@ const struct key config_pipeline_keys[] = {
          .help = "lockstep: rows that a job may be ahead of the last one; not said: as many as the ring has "
                  "room "
                  "for"},
-        {"lag_timeout", KEY_DOUBLE, PIPELINE(lag_timeout), RANGE(0.1, 86400), .fallback = "60.0",
+        {"lag_timeout", KEY_DOUBLE, PIPELINE(lag_timeout), .live = true, RANGE(0.1, 86400),
+         .fallback = "60.0",
          .help = "lockstep: seconds after which a job that gives nothing back is waited for no more"},
-        {"catch_up", KEY_DOUBLE, PIPELINE(catch_up), RANGE(0, 86400), .fallback = "60.0",
+        {"catch_up", KEY_DOUBLE, PIPELINE(catch_up), .live = true, RANGE(0, 86400), .fallback = "60.0",
          .help = "seconds of work that a job may be behind another of its stream and still be brought on to "
                  "it, "
                  "so that both share one preparation; 0: never"},

@@ -37,8 +37,8 @@ static void document_freep(struct document **document) {
         document_free(*document);
 }
 
-static void config_freep(struct config **config) {
-        config_free(*config);
+static void config_unrefp(struct config **config) {
+        config_unref(*config);
 }
 
 /* auto, or a number. */
@@ -138,7 +138,7 @@ static char *directory_of(const char *file) {
 
 /* What a definition may not say: it stands beside others in a daemon whose keys these are. */
 static int refuse_daemons_keys(const struct mapping *top, struct fault *fault) {
-        static const char *const names[] = {"cpus", "nice", "idle", "metrics_listen"};
+        static const char *const names[] = {"cpus", "nice", "idle", "drain", "metrics_listen"};
 
         for (size_t i = 0; i < sizeof(names) / sizeof(*names); i++) {
                 struct document_path path = {NULL, names[i], 0};
@@ -211,14 +211,17 @@ static int read_top(struct config *config, struct document *document, const stru
 static int read_document(struct config **config, const char *file, const char *text,
                          const struct config *daemon, struct fault *fault) {
         _cleanup_(document_freep) struct document *document = NULL;
-        _cleanup_(config_freep) struct config *new = NULL;
+        _cleanup_(config_unrefp) struct config *new = NULL;
         int r;
 
         r = document_new(&document, file, text, fault);
         if (r < 0)
                 return r;
         new = calloc(1, sizeof(*new));
-        if (!new || !(new->file = strdup(file)))
+        if (!new)
+                return fault_set(fault, -ENOMEM, "%s: out of memory", file);
+        new->references = 1;
+        if (!(new->file = strdup(file)))
                 return fault_set(fault, -ENOMEM, "%s: out of memory", file);
         r = read_top(new, document, daemon, fault);
         if (r == -ENOMEM)
@@ -246,13 +249,19 @@ int config_new(struct config **config, struct fault *fault) {
                 free(new);
                 return fault_set(fault, -ENOMEM, "out of memory");
         }
+        new->references = 1;
         keys_init(config_keys, new);
         *config = new;
         return 0;
 }
 
-struct config *config_free(struct config *config) {
-        if (!config)
+struct config *config_ref(struct config *config) {
+        config->references++;
+        return config;
+}
+
+struct config *config_unref(struct config *config) {
+        if (!config || --config->references > 0)
                 return NULL;
         for (uint32_t i = 0; i < config->n_pipelines; i++)
                 config_pipeline_deinit(&config->pipelines[i]);
@@ -281,12 +290,17 @@ const struct config_pipeline *config_find(const struct config *config, const cha
         return NULL;
 }
 
-/* Key by key, in the form in which each is said. */
-static bool has_same_keys(const struct config_pipeline *a, const struct config_pipeline *b) {
+/* Key by key, in the form in which each is said; `alike`: but for those that are live. */
+static bool has_same_keys(const struct config_pipeline *a, const struct config_pipeline *b, bool alike) {
         bool same = true;
 
         for (const struct key *key = config_pipeline_keys; same && key->name; key++) {
-                json_t *left = keys_get(key, a), *right = keys_get(key, b);
+                json_t *left, *right;
+
+                if (alike && key->live)
+                        continue;
+                left = keys_get(key, a);
+                right = keys_get(key, b);
 
                 same = left && right && json_equal(left, right);
                 json_decref(left);
@@ -301,12 +315,21 @@ static bool has_same_rows(const struct config_pipeline *a, const struct config_p
         return a->shuffle == b->shuffle && a->on_error == b->on_error && a->max_errors == b->max_errors;
 }
 
-bool config_is_same(const struct config_pipeline *a, const struct config_pipeline *b) {
+static bool has_same_recipe(const struct config_pipeline *a, const struct config_pipeline *b) {
         json_t *left = recipe_to_json(&a->recipe), *right = recipe_to_json(&b->recipe);
-        bool same = left && right && json_equal(left, right) &&
-                    (recipe_is_brought(&a->recipe) ? has_same_rows(a, b) : has_same_keys(a, b));
+        bool same = left && right && json_equal(left, right);
 
         json_decref(left);
         json_decref(right);
         return same;
+}
+
+bool config_is_same(const struct config_pipeline *a, const struct config_pipeline *b) {
+        return has_same_recipe(a, b) && access_is_same(&a->allow, &b->allow) &&
+               access_is_same(&a->allow_pinned, &b->allow_pinned) &&
+               (recipe_is_brought(&a->recipe) ? has_same_rows(a, b) : has_same_keys(a, b, false));
+}
+
+bool config_is_alike(const struct config_pipeline *a, const struct config_pipeline *b) {
+        return has_same_recipe(a, b) && has_same_keys(a, b, true);
 }

@@ -96,6 +96,8 @@ struct config {
         struct access allow, allow_pinned; /* of pipelines that do not say theirs */
         gid_t socket_gid;                  /* whose the sockets are */
         unsigned socket_group_line;        /* 0: not given, they are for the daemon's own user */
+        double drain;                      /* seconds for which SIGTERM waits for attached jobs */
+        unsigned references;               /* what was loaded has one */
 };
 
 /* Reads and checks `file`. 0 and *config, or a negative errno and "FILE:LINE:COLUMN: KEY: expected ..., got
@@ -114,7 +116,10 @@ int config_new(struct config **config, struct fault *fault);
  * from `daemon`. Else as config_load. */
 int config_define(struct config **config, const char *file, const char *text, const struct config *daemon,
                   struct fault *fault);
-struct config *config_free(struct config *config);
+/* Also those of pipelines: what is said of one stays for as long as it lives, whatever the file says by now.
+ * config_unref takes NULL, frees with the last reference, and returns NULL. */
+struct config *config_ref(struct config *config);
+struct config *config_unref(struct config *config);
 
 /* "short", "drop", "pad"; not DEFAULT */
 const char *config_last_batch_name(enum last_batch last_batch);
@@ -129,3 +134,7 @@ const struct config_pipeline *config_find(const struct config *config, const cha
 /* Whether two pipelines are the same but for their names and places: every key and the whole recipe. Of one
  * whose workers are brought only what decides the rows: the recipe, shuffle, on_error and max_errors. */
 bool config_is_same(const struct config_pipeline *a, const struct config_pipeline *b);
+
+/* The same, but for keys that decide neither the rows nor the ring (`live` in config-keys.c): a pipeline at
+ * work can take them over. */
+bool config_is_alike(const struct config_pipeline *a, const struct config_pipeline *b);

@@ -41,6 +41,7 @@ enum {
         CONTROL_LINE_MAX = 4096,
         CONTROL_BACKLOG =
                 128, /* operators who come while a daemon is restarted on a socket that was passed */
+        CONTROL_DRAIN_MAX = 86400, /* as `drain` in the configuration */
 };
 
 struct control {
@@ -56,8 +57,10 @@ struct client {
         struct control *control;
         uv_pipe_t pipe;
         uv_write_t write;
-        char *reply;           /* being written */
-        struct verify *verify; /* answers, or NULL: nothing is under way */
+        char *reply;            /* being written */
+        enum control_wait wait; /* whose lines are still to come */
+        uint64_t turn;          /* of the reload that it waits for */
+        json_t *last;           /* the last line, until the one before is taken */
         struct peer peer;
         bool leaving; /* its last line is on its way */
         size_t length;
@@ -71,6 +74,7 @@ static void on_client_closed(uv_handle_t *handle) {
 
         free(client->reply);
         peer_deinit(&client->peer);
+        json_decref(client->last);
         free(client);
 }
 
@@ -79,11 +83,13 @@ static void client_close(struct client *client) {
                 return;
         list_unlink(&client->link);
         client->control->n_clients--;
-        if (client->verify)
-                verify_cancel(client->verify);
-        client->verify = NULL;
+        if (client->wait == CONTROL_VERIFY)
+                verify_cancel(&client->control->daemon->verify);
+        client->wait = CONTROL_NOTHING;
         uv_close((uv_handle_t *)&client->pipe, on_client_closed);
 }
+
+static void send_last(struct client *client);
 
 static void on_written(uv_write_t *write, int status) {
         struct client *client = write->data;
@@ -92,9 +98,11 @@ static void on_written(uv_write_t *write, int status) {
         client->reply = NULL;
         if (status < 0 || client->leaving)
                 client_close(client);
-        else if (client->verify)
-                verify_on_taken(client->verify);
-        else
+        else if (client->wait == CONTROL_VERIFY)
+                verify_on_taken(&client->control->daemon->verify);
+        else if (client->last)
+                send_last(client);
+        else if (client->wait == CONTROL_NOTHING)
                 read_on(client);
 }
 
@@ -122,6 +130,13 @@ static void reply(struct client *client, json_t *object) {
         if (object)
                 json_object_set_new(object, "done", json_true());
         send_line(client, object);
+}
+
+static void send_last(struct client *client) {
+        json_t *last = client->last;
+
+        client->last = NULL;
+        reply(client, last);
 }
 
 static json_t *make_error(const char *format, const char *text) {
@@ -221,7 +236,7 @@ static void tell(void *context, json_t *line) {
 static void end(void *context, json_t *line) {
         struct client *client = context;
 
-        client->verify = NULL;
+        client->wait = CONTROL_NOTHING;
         reply(client, line);
 }
 
@@ -239,7 +254,57 @@ static void run_verify(struct client *client, const json_t *arguments) {
         else if (verify_start(&daemon->verify, pipeline, &events, client, &fault) < 0)
                 reply(client, make_error("%s", fault.text));
         else
-                client->verify = &daemon->verify;
+                client->wait = CONTROL_VERIFY;
+}
+
+/* ---- reload, drain ---- */
+
+void control_tell(struct control *control, enum control_wait wait, json_t *line) {
+        list_for_each_safe (link, &control->clients) {
+                struct client *client = container_of(link, struct client, link);
+
+                if (client->wait == wait && !client->reply)
+                        send_line(client, json_incref(line));
+        }
+        json_decref(line);
+}
+
+void control_end(struct control *control, enum control_wait wait, uint64_t turn, json_t *line) {
+        list_for_each_safe (link, &control->clients) {
+                struct client *client = container_of(link, struct client, link);
+
+                if (client->wait != wait || client->turn > turn)
+                        continue;
+                client->wait = CONTROL_NOTHING;
+                client->last = json_incref(line);
+                if (!client->reply)
+                        send_last(client);
+        }
+        json_decref(line);
+}
+
+static void run_reload(struct client *client, const json_t *arguments) {
+        struct fault fault;
+
+        client->wait = CONTROL_RELOAD;
+        if (reload_ask(&client->control->daemon->reload, &client->turn, &fault) == 0)
+                return;
+        client->wait = CONTROL_NOTHING;
+        reply(client, make_error("%s", fault.text));
+}
+
+/* Without "seconds": the configuration's, or however long it takes. */
+static void run_drain(struct client *client, const json_t *arguments) {
+        const json_t *given = json_object_get(arguments, "seconds");
+        struct daemon *daemon = client->control->daemon;
+        double seconds = given ? json_number_value(given) : daemon->config->drain;
+
+        if (given && (!json_is_number(given) || seconds <= 0 || seconds > CONTROL_DRAIN_MAX)) {
+                reply(client, make_error("%s", "drain: seconds: expected a number above 0, at most 86400"));
+                return;
+        }
+        client->wait = CONTROL_DRAIN;
+        drain_begin(&daemon->drain, seconds, "drain");
 }
 
 static const struct command {
@@ -250,6 +315,7 @@ static const struct command {
 } commands[] = {
         {"status", run_status, false}, {"ping", run_ping, false},     {"set", run_set, true},
         {"verify", run_verify, true},  {"legend", run_legend, false}, {"metrics", run_metrics, false},
+        {"reload", run_reload, true},  {"drain", run_drain, true},
 };
 
 /* The word of a line: itself, or the member "command" of an object. NULL: neither. */
@@ -300,11 +366,9 @@ static void answer(struct client *client, const char *line) {
         if (command)
                 run(client, command, object);
         else if (word)
-                reply(client,
-                      make_error(
-                              "unknown command \"%.100s\"; there are status, ping, set, verify, legend and "
-                              "metrics",
-                              word));
+                reply(client, make_error("unknown command \"%.100s\"; there are status, ping, set, verify, "
+                                         "legend, metrics, reload and drain",
+                                         word));
         else
                 reply(client,
                       make_error("expected a word, or an object with a \"command\", got: %.100s", line));

@@ -9,10 +9,13 @@
  * any of these ends the daemon with exit status 1 and one line. Status is answered from the moment the
  * sockets exist.
  *
+ * SIGHUP reads the configuration again: reload.c.
+ *
  * End: SIGTERM or SIGINT closes the sockets and every job and ends the workers; when the last one is gone the
- * loop runs dry. So does a private daemon that nobody has needed for a while: linger.c. A second signal
- * changes nothing (workers get SIGKILL after a second anyway), so both are caught up to the end: otherwise it
- * would kill the daemon before it has removed its sockets. */
+ * loop runs dry. With `drain` SIGTERM lets the jobs finish first: drain.c. A private daemon that nobody has
+ * needed for a while ends as well: linger.c. Once it is ending a further signal changes nothing (workers get
+ * SIGKILL after a second anyway), so both are caught up to the end: otherwise it would kill the daemon before
+ * it has removed its sockets. */
 
 #include "daemon/daemon.h"
 
@@ -30,6 +33,7 @@
 #include "daemon/log.h"
 #include "daemon/metrics-http.h"
 #include "daemon/observe.h"
+#include "daemon/roster.h"
 #include "daemon/service.h"
 
 #include <errno.h>
@@ -59,7 +63,7 @@ static void refuse_unknown(const struct daemon *daemon, struct job *job) {
         for (uint32_t i = 0; i < daemon->n_pipelines; i++) {
                 size_t n = strlen(names);
 
-                if (guard_may_use(daemon->pipelines[i], &job->peer))
+                if (!daemon->pipelines[i]->superseded && guard_may_use(daemon->pipelines[i], &job->peer))
                         snprintf(names + n, sizeof(names) - n, "%s%s", n > 0 ? ", " : "",
                                  daemon->pipelines[i]->label);
         }
@@ -88,6 +92,8 @@ struct pipeline *daemon_find_pipeline(const struct daemon *daemon, const char *n
         for (uint32_t i = 0; i < daemon->n_pipelines; i++) {
                 struct pipeline *pipeline = daemon->pipelines[i];
 
+                if (pipeline->superseded)
+                        continue;
                 if (strcmp(pipeline->label, name) == 0)
                         labelled = pipeline;
                 if (strcmp(pipeline->config->name, name) != 0)
@@ -106,10 +112,14 @@ static void on_attach(void *context, struct job *job) {
         struct fault fault;
         int r;
 
+        if (drain_refuses(&daemon->drain, job))
+                return;
         if (job->definition.file) {
                 r = definition_take(daemon, job, &pipeline, &fault);
         } else {
-                pipeline = daemon_find_pipeline(daemon, job->attach.pipeline);
+                pipeline = roster_find_group(daemon, job);
+                if (!pipeline)
+                        pipeline = daemon_find_pipeline(daemon, job->attach.pipeline);
                 if (!pipeline) {
                         refuse_unknown(daemon, job);
                         return;
@@ -168,6 +178,7 @@ static void on_closed(void *context, struct job *job) {
         linger_note(&daemon->linger);
         if (job->owner)
                 pipeline_detach(job->owner, job);
+        drain_note(&daemon->drain);
 }
 
 static const struct job_events job_events = {.attach = on_attach,
@@ -185,7 +196,8 @@ static void on_connection(uv_poll_t *poll, int status, int events);
 static void on_pause_over(uv_timer_t *timer) {
         struct daemon *daemon = timer->data;
 
-        uv_poll_start(&daemon->job_poll, UV_READABLE, on_connection);
+        if (!drain_keeps_out(&daemon->drain))
+                uv_poll_start(&daemon->job_poll, UV_READABLE, on_connection);
 }
 
 /* Whoever tries again and again must not fill the log. */
@@ -235,11 +247,12 @@ static void on_connection(uv_poll_t *poll, int status, int events) {
 static void on_observing(uv_timer_t *timer) {
         observe_all(timer->data);
         announce_state(timer->data);
+        roster_sweep(timer->data, NULL);
 }
 
 /* ---- end ---- */
 
-static void daemon_stop(struct daemon *daemon, const char *reason) {
+void daemon_stop(struct daemon *daemon, const char *reason) {
         if (daemon->stopping)
                 return;
         daemon->stopping = true;
@@ -251,6 +264,8 @@ static void daemon_stop(struct daemon *daemon, const char *reason) {
         meter_stop(&daemon->meter);
         linger_stop(&daemon->linger);
         users_stop(&daemon->users);
+        reload_stop(&daemon->reload);
+        drain_stop(&daemon->drain);
         if (daemon->job_socket >= 0)
                 uv_close((uv_handle_t *)&daemon->job_poll, NULL);
         daemon->control = control_free(daemon->control);
@@ -266,10 +281,21 @@ static void daemon_stop(struct daemon *daemon, const char *reason) {
 static void on_signal(uv_signal_t *signal, int number) {
         struct daemon *daemon = signal->data;
 
-        if (daemon->stopping)
+        if (daemon->stopping || (number == SIGTERM && drain_on_signal(&daemon->drain)))
                 return;
         daemon->exit_status = number == SIGINT ? 130 : 0;
         daemon_stop(daemon, number == SIGINT ? "SIGINT" : "SIGTERM");
+}
+
+static void on_hangup(uv_signal_t *signal, int number) {
+        struct daemon *daemon = signal->data;
+        struct fault fault;
+        uint64_t turn;
+
+        if (daemon->stopping)
+                return;
+        if (reload_ask(&daemon->reload, &turn, &fault) < 0)
+                log_line(LOG_INFO, "SIGHUP changes nothing: %s", fault.text);
 }
 
 /* A verification is somebody's who waits for it, too. Whoever has connected and not been seen yet is let in
@@ -277,7 +303,7 @@ static void on_signal(uv_signal_t *signal, int number) {
 static bool is_needed(void *data) {
         struct daemon *daemon = data;
 
-        if (!uv_is_active((uv_handle_t *)&daemon->job_pause))
+        if (!uv_is_active((uv_handle_t *)&daemon->job_pause) && !drain_keeps_out(&daemon->drain))
                 on_connection(&daemon->job_poll, 0, UV_READABLE);
         return !list_is_empty(&daemon->jobs) || daemon->verify.state != VERIFY_IDLE;
 }
@@ -338,6 +364,7 @@ static void on_reserved(void *context, struct pipeline *pipeline, int error) {
                 daemon_stop(daemon, NULL);
         } else if (--daemon->unreserved == 0 && !daemon->stopping) {
                 say_ready(daemon);
+                reload_on_ready(&daemon->reload);
         }
 }
 
@@ -434,28 +461,34 @@ static void watch_signals(struct daemon *daemon) {
         signal(SIGPIPE, SIG_IGN);
         uv_signal_init(&daemon->loop, &daemon->sigterm);
         uv_signal_init(&daemon->loop, &daemon->sigint);
-        daemon->sigterm.data = daemon->sigint.data = daemon;
+        uv_signal_init(&daemon->loop, &daemon->sighup);
+        daemon->sigterm.data = daemon->sigint.data = daemon->sighup.data = daemon;
         uv_signal_start(&daemon->sigterm, on_signal, SIGTERM);
         uv_signal_start(&daemon->sigint, on_signal, SIGINT);
+        uv_signal_start(&daemon->sighup, on_hangup, SIGHUP);
         uv_unref((uv_handle_t *)&daemon->sigterm); /* what keeps the loop alive are the sockets */
         uv_unref((uv_handle_t *)&daemon->sigint);
+        uv_unref((uv_handle_t *)&daemon->sighup);
 }
 
-/* From here on SIGTERM and SIGINT stay pending: closing a handle makes its signal deadly again. */
+/* From here on these signals stay pending: closing a handle makes its signal deadly again. */
 static void unwatch_signals(struct daemon *daemon) {
-        sigset_t both;
+        sigset_t all;
 
-        sigemptyset(&both);
-        sigaddset(&both, SIGTERM);
-        sigaddset(&both, SIGINT);
-        sigprocmask(SIG_BLOCK, &both, NULL);
+        sigemptyset(&all);
+        sigaddset(&all, SIGTERM);
+        sigaddset(&all, SIGINT);
+        sigaddset(&all, SIGHUP);
+        sigprocmask(SIG_BLOCK, &all, NULL);
         uv_close((uv_handle_t *)&daemon->sigterm, NULL);
         uv_close((uv_handle_t *)&daemon->sigint, NULL);
+        uv_close((uv_handle_t *)&daemon->sighup, NULL);
         uv_run(&daemon->loop, UV_RUN_DEFAULT);
 }
 
 static int make_pipelines(struct daemon *daemon, struct fault *fault) {
-        static const struct pipeline_events events = {.reserved = on_reserved};
+        static const struct pipeline_events events = {
+                .reserved = on_reserved, .rested = roster_on_rested, .gone = roster_on_gone};
 
         for (uint32_t i = 0; i < daemon->config->n_pipelines; i++) {
                 const struct config_pipeline *config = &daemon->config->pipelines[i];
@@ -514,7 +547,7 @@ static int daemon_init(struct daemon *daemon, struct config *config, const char 
         quota_init(&daemon->quota);
         budget_init(&daemon->budget,
                     config->cpus > 0 ? (uint32_t)config->cpus : (uint32_t)cpu_count_usable(""));
-        r = guard_check_config(daemon, fault);
+        r = guard_check_config(daemon, daemon->config, fault);
         if (r >= 0)
                 r = find_worker(daemon, fault);
         if (r >= 0)
@@ -539,7 +572,7 @@ static void daemon_deinit(struct daemon *daemon) {
         inherited_close(&daemon->inherited);
         listener_unlock(daemon->directory, daemon->lock);
         quota_deinit(&daemon->quota);
-        config_free(daemon->config);
+        config_unref(daemon->config);
 }
 
 static void begin(struct daemon *daemon) {
@@ -563,6 +596,8 @@ static int serve(struct daemon *daemon, struct fault *fault) {
         uv_timer_start(&daemon->observing, on_observing, OBSERVE_MS, OBSERVE_MS);
         uv_unref((uv_handle_t *)&daemon->observing);
         announce_start(daemon);
+        reload_init(&daemon->reload, daemon);
+        drain_init(&daemon->drain, daemon);
         watch_signals(daemon);
         verify_init(&daemon->verify, &daemon->loop, daemon->worker_path, (int)daemon->config->nice);
         r = users_init(&daemon->users, &daemon->loop);

@@ -9,11 +9,13 @@
 #include "daemon/background.h"
 #include "daemon/budget.h"
 #include "daemon/config.h"
+#include "daemon/drain.h"
 #include "daemon/inherited.h"
 #include "daemon/linger.h"
 #include "daemon/meter.h"
 #include "daemon/pipeline.h"
 #include "daemon/quota.h"
+#include "daemon/reload.h"
 #include "daemon/surroundings.h"
 #include "daemon/users.h"
 #include "daemon/verify.h"
@@ -34,6 +36,7 @@ struct daemon_options {
         uint64_t linger_s; /* of a private one */
         const char *log;   /* file for standard output and error; NULL: they stay */
         struct background background;
+        const char *config; /* the file that is read again at a reload, absolute; NULL: there is none */
 };
 
 struct daemon {
@@ -77,6 +80,9 @@ struct daemon {
         struct announcer announcer;
         struct surroundings surroundings; /* warnings, of the start */
         struct users users;
+        uv_signal_t sighup;
+        struct reload reload;
+        struct drain drain;
 };
 
 /* The pipeline of that name, or NULL: the configuration's, else the one that was defined last; those before
@@ -85,6 +91,10 @@ struct pipeline *daemon_find_pipeline(const struct daemon *daemon, const char *n
 
 /* A line about somebody who was not let in, and not one for each of those who try again and again. */
 void daemon_log_refusal(struct daemon *daemon, const char *text);
+
+/* Ends it: closes sockets and jobs, and the loop runs dry when the last worker is gone. `reason` is logged
+ * unless NULL. Harmless when it is ending already. Not to be called by a job that leaves. */
+void daemon_stop(struct daemon *daemon, const char *reason);
 
 /* Runs until a signal ends it, or, if it is private, until nobody needs it. `config` is taken over. Returns
  * the exit status: 0 after SIGTERM or when nobody needs it, 130 after SIGINT, 1 when it could not start (the

@@ -28,6 +28,7 @@
 #include "daemon/daemon.h"
 #include "daemon/job.h"
 #include "daemon/log.h"
+#include "daemon/roster.h"
 
 #include <errno.h>
 #include <stdio.h>
@@ -38,8 +39,8 @@ enum {
         NAMES_MAX = 512, /* of pipelines, listed in an error */
 };
 
-static void config_freep(struct config **config) {
-        config_free(*config);
+static void config_unrefp(struct config **config) {
+        config_unref(*config);
 }
 
 /* ---- whether, and which ---- */
@@ -97,73 +98,7 @@ static int choose(const struct config *config, const char *name, const struct co
                          config->n_pipelines, names);
 }
 
-/* ---- pipelines that go ---- */
-
-static void remove_pipeline(struct daemon *daemon, uint32_t i) {
-        struct pipeline *pipeline = daemon->pipelines[i];
-
-        memmove(&daemon->pipelines[i], &daemon->pipelines[i + 1],
-                (daemon->n_pipelines - i - 1) * sizeof(struct pipeline *));
-        daemon->n_pipelines--;
-        daemon->cpu_ns_of_gone += pool_cpu_ns(&pipeline->pool);
-        pipeline->leaving = true;
-        budget_leave(&pipeline->member);
-        pipeline_stop(pipeline);
-}
-
-static void on_gone(void *context, struct pipeline *pipeline) {
-        if (pipeline->leaving)
-                pipeline_free(pipeline);
-}
-
-/* Nobody needs it, and no thread or verification is at work on it. */
-static bool is_unused(const struct pipeline *pipeline) {
-        return pipeline->definition && list_is_empty(&pipeline->jobs) && pipeline->kept == 0 &&
-               !pipeline->work_copy && !pipeline->pool.stopping;
-}
-
-/* Nothing would be lost with it: it is at rest, or it is one that never rests. */
-static bool may_go(const struct pipeline *pipeline) {
-        bool is_down = pipeline->state == PIPELINE_IDLE || pipeline->state == PIPELINE_FAILED;
-
-        return is_unused(pipeline) && ((is_down && pipeline->pool.n_workers == 0) ||
-                                       pipeline->config->reserve == CONFIG_RESERVE_START);
-}
-
-/* Its name means another one by now. */
-static bool is_superseded(const struct daemon *daemon, const struct pipeline *pipeline) {
-        for (uint32_t i = 0; i < daemon->n_pipelines; i++)
-                if (daemon->pipelines[i]->asked > pipeline->asked &&
-                    strcmp(daemon->pipelines[i]->config->name, pipeline->config->name) == 0)
-                        return true;
-        return false;
-}
-
-/* Forgets those that nobody can mean any more, except `meant`, which a job is about to attach to. */
-static void sweep(struct daemon *daemon, const struct pipeline *meant) {
-        for (uint32_t i = daemon->n_pipelines; i-- > 0;) {
-                const struct pipeline *pipeline = daemon->pipelines[i];
-                const char *reason = NULL;
-
-                if (is_superseded(daemon, pipeline))
-                        reason = "its name means another one by now";
-                else if (pipeline_is_brought(pipeline))
-                        reason = "its last job has left, and took the dataset along";
-                if (!reason || pipeline == meant || !may_go(pipeline))
-                        continue;
-                log_about(&(struct log_subject){.pipeline = pipeline->label}, LOG_INFO,
-                          "pipeline %s of %s is forgotten: %s", pipeline->label, pipeline->whole->file,
-                          reason);
-                remove_pipeline(daemon, i);
-        }
-}
-
-static void on_rested(void *context, struct pipeline *pipeline) {
-        struct daemon *daemon = context;
-
-        if (pipeline->definition && !daemon->stopping)
-                sweep(daemon, NULL);
-}
+/* ---- pipelines that come ---- */
 
 /* 0, or -ENOSPC when every one of them is needed. */
 static int make_room(struct daemon *daemon, struct fault *fault) {
@@ -172,7 +107,7 @@ static int make_room(struct daemon *daemon, struct fault *fault) {
         if (daemon->n_pipelines < CONFIG_PIPELINES_MAX)
                 return 0;
         for (uint32_t i = 0; i < daemon->n_pipelines; i++)
-                if (is_unused(daemon->pipelines[i]) &&
+                if (daemon->pipelines[i]->definition && roster_is_unused(daemon->pipelines[i]) &&
                     (oldest == UINT32_MAX || daemon->pipelines[i]->asked < daemon->pipelines[oldest]->asked))
                         oldest = i;
         if (oldest == UINT32_MAX)
@@ -183,64 +118,39 @@ static int make_room(struct daemon *daemon, struct fault *fault) {
         log_about(&(struct log_subject){.pipeline = daemon->pipelines[oldest]->label}, LOG_INFO,
                   "pipeline %s of %s is forgotten for another one", daemon->pipelines[oldest]->label,
                   daemon->pipelines[oldest]->whole->file);
-        remove_pipeline(daemon, oldest);
+        roster_remove(daemon, oldest);
         return 0;
-}
-
-/* ---- pipelines that come ---- */
-
-static bool is_label_taken(const struct daemon *daemon, const char *label) {
-        for (uint32_t i = 0; i < daemon->n_pipelines; i++)
-                if (strcmp(daemon->pipelines[i]->label, label) == 0)
-                        return true;
-        return false;
-}
-
-/* The name, or the first NAME#2, NAME#3 ... that no other one has. */
-static void make_label(const struct daemon *daemon, const char *name, char label[PIPELINE_LABEL_MAX + 1]) {
-        snprintf(label, PIPELINE_LABEL_MAX + 1, "%s", name);
-        for (unsigned i = 2; is_label_taken(daemon, label); i++)
-                snprintf(label, PIPELINE_LABEL_MAX + 1, "%s#%u", name, i);
 }
 
 static struct pipeline *find_same(const struct daemon *daemon, const struct config_pipeline *meant) {
         for (uint32_t i = 0; i < daemon->n_pipelines; i++) {
                 const struct config_pipeline *there = daemon->pipelines[i]->defined;
 
-                if (strcmp(there->name, meant->name) == 0 && config_is_same(there, meant))
+                if (!daemon->pipelines[i]->superseded && strcmp(there->name, meant->name) == 0 &&
+                    config_is_same(there, meant))
                         return daemon->pipelines[i];
         }
         return NULL;
 }
 
-/* Takes *definition over if all goes well. */
-static int add(struct daemon *daemon, struct config **definition, const struct config_pipeline *meant,
-               struct pipeline **pipelinep, struct fault *fault) {
-        static const struct pipeline_events events = {.rested = on_rested, .gone = on_gone};
-        char label[PIPELINE_LABEL_MAX + 1];
-        struct pipeline *pipeline;
+static int add(struct daemon *daemon, struct config *definition, const struct config_pipeline *meant,
+               struct pipeline **pipeline, struct fault *fault) {
         int r = make_room(daemon, fault);
 
+        if (r == 0)
+                r = roster_make(daemon, definition, meant, pipeline, fault);
         if (r < 0)
                 return r;
-        make_label(daemon, meant->name, label);
-        r = pipeline_new(&pipeline, &daemon->loop, *definition, meant, &daemon->budget, daemon->worker_path,
-                         &events, daemon);
-        if (r < 0)
-                return fault_set(fault, r, "no memory for pipeline %s", meant->name);
-        memcpy(pipeline->label, label, sizeof(label));
-        pipeline->definition = *definition;
-        *definition = NULL; /* handed over */
-        daemon->pipelines[daemon->n_pipelines++] = pipeline;
-        log_about(&(struct log_subject){.pipeline = pipeline->label}, LOG_INFO,
-                  "pipeline %s is defined by %s, line %u", label, pipeline->whole->file, meant->line);
-        *pipelinep = pipeline;
+        (*pipeline)->definition = definition;
+        roster_add(daemon, *pipeline);
+        log_about(&(struct log_subject){.pipeline = (*pipeline)->label}, LOG_INFO,
+                  "pipeline %s is defined by %s, line %u", (*pipeline)->label, definition->file, meant->line);
         return 0;
 }
 
 int definition_take(struct daemon *daemon, const struct job *job, struct pipeline **pipeline,
                     struct fault *fault) {
-        _cleanup_(config_freep) struct config *definition = NULL;
+        _cleanup_(config_unrefp) struct config *definition = NULL;
         const struct config_pipeline *meant;
         int r;
 
@@ -256,11 +166,11 @@ int definition_take(struct daemon *daemon, const struct job *job, struct pipelin
                 return r;
         *pipeline = find_same(daemon, meant);
         if (!*pipeline)
-                r = add(daemon, &definition, meant, pipeline, fault);
+                r = add(daemon, definition, meant, pipeline, fault);
         if (r < 0)
                 return r;
         if ((*pipeline)->definition)
                 (*pipeline)->asked = ++daemon->definitions;
-        sweep(daemon, *pipeline);
+        roster_sweep(daemon, *pipeline);
         return 0;
 }

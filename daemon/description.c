@@ -270,6 +270,18 @@ int description_complete(struct config_pipeline *completed, const struct config_
         return config_complete_pipeline(completed, file, fault);
 }
 
+void description_retake(struct config_pipeline *completed, const struct config_pipeline *defined) {
+        const struct config_pipeline found = *completed;
+
+        *completed = *defined;
+        completed->recipe.source.fields = found.recipe.source.fields;
+        completed->recipe.source.samples = found.recipe.source.samples;
+        completed->recipe.source.deterministic = found.recipe.source.deterministic;
+        completed->schema = found.schema;
+        completed->n_slots = found.n_slots;
+        completed->ring_bytes = found.ring_bytes;
+}
+
 void description_forget(struct config_pipeline *completed) {
         free(completed->recipe.source.fields); /* all else is not its own */
         *completed = (struct config_pipeline){};

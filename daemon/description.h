@@ -37,4 +37,7 @@ struct description *description_free(struct description *description, bool for_g
  * which has to outlive it; it is good for description_forget in any case. */
 int description_complete(struct config_pipeline *completed, const struct config_pipeline *defined,
                          const char *file, const struct message_described *described, struct fault *fault);
+/* The same again for a `defined` that says the same of the rows (config_is_alike): what was found still
+ * holds. */
+void description_retake(struct config_pipeline *completed, const struct config_pipeline *defined);
 void description_forget(struct config_pipeline *completed);

@@ -36,9 +36,7 @@ void guard_warn_unreachable(const struct daemon *daemon) {
                          daemon->config->file, daemon->directory, (unsigned)geteuid());
 }
 
-int guard_check_config(const struct daemon *daemon, struct fault *fault) {
-        const struct config *config = daemon->config;
-
+int guard_check_config(const struct daemon *daemon, const struct config *config, struct fault *fault) {
         if (!daemon->options.is_private || (!has_others(config) && config->socket_group_line == 0))
                 return 0;
         return fault_set(

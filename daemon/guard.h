@@ -6,13 +6,14 @@
 
 #include <stdbool.h>
 
+struct config;
 struct daemon;
 struct fault;
 struct peer;
 struct pipeline;
 
-/* Whether a daemon can have this configuration: a private one has no other users. 0 or -EINVAL. */
-int guard_check_config(const struct daemon *daemon, struct fault *fault);
+/* Whether this daemon can have that configuration: a private one has no other users. 0 or -EINVAL. */
+int guard_check_config(const struct daemon *daemon, const struct config *config, struct fault *fault);
 
 /* Says in the log when others may use pipelines and cannot connect: the sockets are for our user alone. */
 void guard_warn_unreachable(const struct daemon *daemon);

@@ -6,6 +6,9 @@
  * kernel drops the lock with the process. So: lock first, then every socket of ours here is stale. Files that
  * are no sockets, and sockets that answer, are not ours and stay.
  *
+ * A child that a daemon has forked has the lock, too, until its exec. If that daemon is killed just then, the
+ * lock outlives it by as long as that takes, so one whose owner is gone is asked for again for a moment.
+ *
  * The lock file is removed at a clean end. Somebody may have opened it just before; so after locking the file
  * is compared with what now has its name, and opened again when they differ.
  *
@@ -24,8 +27,10 @@
 #include <errno.h>
 #include <fcntl.h>
 #include <limits.h>
+#include <signal.h>
 #include <stdbool.h>
 #include <stdio.h>
+#include <stdlib.h>
 #include <string.h>
 #include <sys/file.h>
 #include <sys/resource.h>
@@ -41,7 +46,18 @@
 
 enum {
         PATH_BYTES = RUNTIME_PATH_MAX + 32,
+        LEFT_BEHIND_TRIES = 200, /* 2 s: what a fork may take on a machine without a free processor */
+        LEFT_BEHIND_US = 10000,
 };
+
+/* The one that has written its number there does not live any more. */
+static bool is_left_behind(int lock) {
+        char text[16] = "";
+        int pid;
+
+        return pread(lock, text, sizeof(text) - 1, 0) > 0 && (pid = atoi(text)) > 0 && kill(pid, 0) < 0 &&
+               errno == ESRCH;
+}
 
 static int refuse_second(int lock, const char *directory, struct fault *fault) {
         char pid[16] = "";
@@ -71,6 +87,18 @@ static int write_pid(int lock) {
         return 0;
 }
 
+/* 0, or a negative errno. */
+static int take_lock(int lock) {
+        for (int i = 0; flock(lock, LOCK_EX | LOCK_NB) < 0; i++) {
+                if (errno != EWOULDBLOCK)
+                        return -errno;
+                if (i >= LEFT_BEHIND_TRIES || !is_left_behind(lock))
+                        return -EWOULDBLOCK;
+                usleep(LEFT_BEHIND_US);
+        }
+        return 0;
+}
+
 int listener_lock(const char *directory, struct fault *fault) {
         char path[PATH_BYTES];
         int r;
@@ -81,10 +109,11 @@ int listener_lock(const char *directory, struct fault *fault) {
 
                 if (lock < 0)
                         return fault_set(fault, -errno, "cannot open %s: %s", path, strerror(errno));
-                if (flock(lock, LOCK_EX | LOCK_NB) < 0)
-                        return errno == EWOULDBLOCK ? refuse_second(lock, directory, fault)
-                                                    : fault_set(fault, -errno, "cannot lock %s: %s", path,
-                                                                strerror(errno));
+                r = take_lock(lock);
+                if (r == -EWOULDBLOCK)
+                        return refuse_second(lock, directory, fault);
+                if (r < 0)
+                        return fault_set(fault, r, "cannot lock %s: %s", path, strerror(-r));
                 if (!is_at(lock, path))
                         continue;
                 r = write_pid(lock);

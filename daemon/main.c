@@ -171,11 +171,13 @@ static int fail_without_memory(void) {
 }
 
 /* The daemon in this process, or in one of its own. `config` is taken over. */
-static int serve(struct config *config, const char *directory, const struct options *options) {
+static int serve(struct config *config, const char *file, const char *directory,
+                 const struct options *options) {
         _cleanup_(freep) char *log = NULL;
         struct daemon_options how = {.is_private = options->is_private,
                                      .linger_s = options->linger_s ? options->linger_s : LINGER_DEFAULT_S,
-                                     .background = BACKGROUND_NONE};
+                                     .background = BACKGROUND_NONE,
+                                     .config = file};
         int r = 0;
 
         if (options->log)
@@ -183,12 +185,12 @@ static int serve(struct config *config, const char *directory, const struct opti
         else if (options->background)
                 r = asprintf(&log, "%s/" RUNTIME_LOG, directory);
         if (r < 0 || (options->log && !log)) {
-                config_free(config);
+                config_unref(config);
                 return fail_without_memory();
         }
         how.log = log;
         if (options->background && (r = background_start(&how.background, directory)) >= 0) {
-                config_free(config);
+                config_unref(config);
                 return r;
         }
         return daemon_run(config, directory, &how);
@@ -208,21 +210,21 @@ static int find_directory(char directory[RUNTIME_PATH_MAX + 1], const struct opt
         return runtime_find_directory(directory, absolute, RUNTIME_DAEMON, fault);
 }
 
-/* What to serve. Relative paths in it start where it is, which has to mean the same everywhere. */
-static int load(struct config **config, const struct options *options, struct fault *fault) {
-        _cleanup_(freep) char *absolute = NULL;
-
+/* What to serve. The file is read again at a reload, and relative paths in it start where it is: both have to
+ * mean the same for as long as the daemon runs. */
+static int load(struct config **config, const struct options *options, char **absolute, struct fault *fault) {
         if (!options->config)
                 return config_new(config, fault);
-        if (!options->background)
+        if (options->check)
                 return config_load(config, options->config, fault);
-        absolute = background_absolute(options->config);
-        if (!absolute)
+        *absolute = background_absolute(options->config);
+        if (!*absolute)
                 return fault_set(fault, -ENOMEM, "out of memory");
-        return config_load(config, absolute, fault);
+        return config_load(config, *absolute, fault);
 }
 
 static int run(const struct options *options) {
+        _cleanup_(freep) char *file = NULL;
         char directory[RUNTIME_PATH_MAX + 1];
         struct config *config;
         struct fault fault;
@@ -233,20 +235,20 @@ static int run(const struct options *options) {
                 if (r < 0)
                         return fail(r, &fault);
         }
-        r = load(&config, options, &fault);
+        r = load(&config, options, &file, &fault);
         if (r < 0)
                 return fail(r, &fault);
         if (options->check) {
                 r = check_print(config, stdout, &fault);
-                config_free(config);
+                config_unref(config);
                 return r < 0 ? fail(r, &fault) : 0;
         }
         r = find_directory(directory, options, &fault);
         if (r < 0) {
-                config_free(config);
+                config_unref(config);
                 return fail(r, &fault);
         }
-        return serve(config, directory, options);
+        return serve(config, file, directory, options);
 }
 
 int main(int argc, char **argv) {

@@ -116,6 +116,7 @@ static void fail(struct pipeline *pipeline, int error, struct message_failed *fa
         uv_timer_stop(&pipeline->reporting);
         uv_timer_stop(&pipeline->restart);
         uv_timer_stop(&pipeline->resting);
+        pipeline_forget_space(pipeline);
         pipeline->state = PIPELINE_FAILED;
         pipeline->description = description_free(pipeline->description, false);
         pipeline_fail_jobs(pipeline, true, 0, failed);

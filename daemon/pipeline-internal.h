@@ -74,6 +74,16 @@ int pipeline_describe(struct pipeline *pipeline);
 void pipeline_forget_description(struct pipeline *pipeline);
 /* pipeline.c: takes ring and workers, or more of them; fails the pipeline if there are none. */
 void pipeline_take_resources(struct pipeline *pipeline);
+/* pipeline-ring.c: 0: it is there, or is awaited (then `ring` has no descriptor yet); or a negative errno. */
+int pipeline_take_ring(struct pipeline *pipeline);
+/* Gets its memory, in steps; pipeline_become_ready follows. */
+void pipeline_reserve(struct pipeline *pipeline);
+/* pipeline-space.c: the ring, for which there is no room (`failure` says so), is tried again while others
+ * hold rings that are to go; pipeline_take_resources or pipeline_reserve follows, or it fails. */
+void pipeline_await_space(struct pipeline *pipeline);
+void pipeline_forget_space(struct pipeline *pipeline);
+/* space-patience.c: for how long others are waited for. */
+uint64_t pipeline_space_patience_ms(void);
 /* Whether there can be workers at all: 0 or a negative errno with `failure` set. */
 int pipeline_check_start(struct pipeline *pipeline);
 /* Fails the pipeline if its jobs have nobody who forks for them: false. */

@@ -35,7 +35,8 @@ enum {
 void pipeline_start_anew(struct pipeline *pipeline) {
         bool is_wanted = !list_is_empty(&pipeline->jobs);
 
-        if (pipeline->state == PIPELINE_IDLE && pipeline->config->reserve == CONFIG_RESERVE_START)
+        if (pipeline->state == PIPELINE_IDLE && pipeline->config->reserve == CONFIG_RESERVE_START &&
+            !pipeline->superseded)
                 is_wanted = true; /* it rests for a moment only */
         if (is_wanted && (pipeline->state == PIPELINE_FAILED || pipeline->state == PIPELINE_IDLE))
                 pipeline_start(pipeline);
@@ -47,6 +48,7 @@ static void let_go(struct pipeline *pipeline) {
         uv_timer_stop(&pipeline->reporting);
         uv_timer_stop(&pipeline->restart);
         uv_timer_stop(&pipeline->resting);
+        pipeline_forget_space(pipeline);
         pipeline->state = PIPELINE_IDLE;
         orders_deinit(&pipeline->orders);
         pool_stop(&pipeline->pool, false);

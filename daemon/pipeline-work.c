@@ -67,7 +67,7 @@ int pipeline_grow(struct pipeline *pipeline) {
         struct message_setup setup;
         int r;
 
-        if (pipeline->pool.n_workers >= pipeline_workers(pipeline) ||
+        if (pipeline->ring.fd < 0 || pipeline->pool.n_workers >= pipeline_workers(pipeline) ||
             (pipeline_is_brought(pipeline) && !pipeline->pool.zygote)) {
                 uv_idle_stop(&pipeline->growing);
                 return 0;

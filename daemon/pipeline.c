@@ -18,7 +18,8 @@
  * Callbacks may come while a step is under way (a job turns out to be gone while its handles are sent); they
  * only ask for another round.
  *
- * Admission, failure and rest have files of their own, and so has the question who works: pipeline-work.c. */
+ * Admission, failure, rest and the ring have files of their own, and so has the question who works:
+ * pipeline-work.c. */
 
 #include "daemon/pipeline-internal.h"
 
@@ -215,7 +216,10 @@ void pipeline_step(struct pipeline *pipeline) {
 /* ---- start ---- */
 
 static void report(struct pipeline *pipeline, struct job *job) {
-        if (pipeline->state == PIPELINE_RESERVING)
+        if (pipeline_waiting_for(pipeline))
+                job_send_progress(job, MESSAGE_STAGE_SPACE, pipeline->space.bytes,
+                                  pipeline->config->ring_bytes);
+        else if (pipeline->state == PIPELINE_RESERVING)
                 job_send_progress(job, MESSAGE_STAGE_RESERVING, pipeline->ring.reserved,
                                   ring_bytes(&pipeline->ring));
         else if (pipeline->state == PIPELINE_READY)
@@ -282,55 +286,11 @@ void pipeline_become_ready(struct pipeline *pipeline) {
         pipeline_step(pipeline);
 }
 
-void pipeline_announce(struct pipeline *pipeline, int error) {
-        if (pipeline->announced || pipeline->config->reserve != CONFIG_RESERVE_START)
-                return;
-        pipeline->announced = true;
-        if (pipeline->events->reserved)
-                pipeline->events->reserved(pipeline->context, pipeline, error);
-}
-
-static void on_reserving(uv_idle_t *idle) {
-        struct pipeline *pipeline = idle->data;
-        int r = ring_reserve(&pipeline->ring, pipeline->whole, pipeline->config, &pipeline->reserved,
-                             &pipeline->failure);
-
-        if (r >= 0 && !pipeline->reserved)
-                return;
-        uv_idle_stop(idle);
-        if (r < 0) {
-                pipeline_fail(pipeline, r);
-                return;
-        }
-        pipeline->state = pipeline->scanned ? pipeline->state : PIPELINE_SCANNING;
-        pipeline_announce(pipeline, 0);
-        pipeline_become_ready(pipeline);
-}
-
-/* The ring, and a word when it had to be made elsewhere than one would look. */
-static int make_ring(struct pipeline *pipeline) {
-        int r;
-
-        pipeline->failure.text[0] = 0;
-        r = ring_init(&pipeline->ring, pipeline->whole, pipeline->config, &pipeline->failure);
-        if (r >= 0 && pipeline->config->backing == CONFIG_BACKING_AUTO &&
-            pipeline->ring.backing == CONFIG_BACKING_MEMFD)
-                log_about(&(struct log_subject){.pipeline = pipeline->label}, LOG_WARNING,
-                          "%s; backing: auto takes a memfd instead", pipeline->failure.text);
-        return r;
-}
-
 void pipeline_take_resources(struct pipeline *pipeline) {
         int r = 0;
 
-        if (!pipeline_is_up(pipeline)) {
-                r = make_ring(pipeline);
-                if (r >= 0) {
-                        pipeline->state = PIPELINE_RESERVING;
-                        uv_idle_start(&pipeline->reserving, on_reserving);
-                        pipeline_report(pipeline, true);
-                }
-        }
+        if (pipeline->ring.fd < 0 && !pipeline->space.awaited)
+                r = pipeline_take_ring(pipeline);
         if (r >= 0)
                 r = pipeline_grow(pipeline);
         if (r < 0) {
@@ -493,6 +453,7 @@ static void on_stopped(void *context) {
         }
         pool_deinit(&pipeline->pool);
         uv_close((uv_handle_t *)&pipeline->reserving, on_most_closed);
+        uv_close((uv_handle_t *)&pipeline->space.pause, NULL);
         uv_close((uv_handle_t *)&pipeline->growing, NULL);
         uv_close((uv_handle_t *)&pipeline->reporting, NULL);
         uv_close((uv_handle_t *)&pipeline->lagging, NULL);
@@ -507,13 +468,14 @@ void pipeline_stop(struct pipeline *pipeline) {
         uv_timer_stop(&pipeline->lagging);
         uv_timer_stop(&pipeline->restart);
         uv_timer_stop(&pipeline->resting);
+        pipeline_forget_space(pipeline);
         pipeline->description = description_free(pipeline->description, true);
         list_for_each_safe (link, &pipeline->jobs)
                 job_close(pipeline_job_of(link), NULL);
         pool_stop(&pipeline->pool, true);
 }
 
-int pipeline_new(struct pipeline **pipelinep, uv_loop_t *loop, const struct config *whole,
+int pipeline_new(struct pipeline **pipelinep, uv_loop_t *loop, struct config *whole,
                  const struct config_pipeline *config, struct budget *budget, const char *program,
                  const struct pipeline_events *events, void *context) {
         static const struct pool_events pool_events = {
@@ -543,6 +505,7 @@ int pipeline_new(struct pipeline **pipelinep, uv_loop_t *loop, const struct conf
                                       .events = events,
                                       .context = context,
                                       .ring = RING_INIT,
+                                      .made_ns = clock_ns(),
                                       .index_fd = -1};
         snprintf(pipeline->label, sizeof(pipeline->label), "%s", config->name);
         pipeline->suspects = calloc(1, sizeof(*pipeline->suspects));
@@ -550,6 +513,7 @@ int pipeline_new(struct pipeline **pipelinep, uv_loop_t *loop, const struct conf
                 free(pipeline);
                 return -ENOMEM;
         }
+        config_ref(whole);
         suspects_init(pipeline->suspects);
         list_init(&pipeline->jobs);
         list_init(&pipeline->zygotes);
@@ -560,6 +524,8 @@ int pipeline_new(struct pipeline **pipelinep, uv_loop_t *loop, const struct conf
         uv_timer_init(loop, &pipeline->lagging);
         uv_timer_init(loop, &pipeline->restart);
         uv_timer_init(loop, &pipeline->resting);
+        uv_timer_init(loop, &pipeline->space.pause);
+        pipeline->space.pause.data = pipeline->space.work.data = pipeline;
         pipeline->reserving.data = pipeline->growing.data = pipeline->reporting.data = pipeline;
         pipeline->restart.data = pipeline->resting.data = pipeline->lagging.data = pipeline;
         pool_init(&pipeline->pool, loop, program, (int)whole->nice, config->sample_timeout, &pool_events,
@@ -580,7 +546,7 @@ struct pipeline *pipeline_free(struct pipeline *pipeline) {
         clear(pipeline);
         orders_deinit(&pipeline->orders);
         free(pipeline->suspects);
-        config_free(pipeline->definition);
+        config_unref(pipeline->whole);
         free(pipeline);
         return NULL;
 }

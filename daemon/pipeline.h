@@ -15,6 +15,7 @@
 #include "daemon/recent.h"
 #include "daemon/ring.h"
 #include "daemon/scheduler.h"
+#include "daemon/space.h"
 
 #include <limits.h>
 #include <stdbool.h>
@@ -54,6 +55,22 @@ struct pipeline_past {
         uint64_t waited, empty, data_waited, waited_for_jobs;
 };
 
+/* A ring that does not fit yet, see pipeline-space.c. */
+struct pipeline_space {
+        bool awaited;
+        bool is_short; /* what there is room for would do, but fewer slots than there should be */
+        bool settled;  /* it will have to do */
+        bool is_last;  /* try: at the last look nobody held anything */
+        bool only_shm; /* the ring can live nowhere else */
+        bool looking;  /* a thread is, at who holds the space */
+        uv_work_t work;
+        uv_timer_t pause; /* between two tries */
+        uint64_t since_ns;
+        struct space_report report; /* the thread's while it is looking */
+        uint64_t bytes;             /* that others held at the last look */
+        char text[SPACE_TEXT_MAX];  /* who is waited for; "" before that is known */
+};
+
 struct pipeline_events {
         /* reserve: start only: the ring's memory is there, or the pipeline has failed before it was. Called
          * once. May be NULL. */
@@ -65,7 +82,7 @@ struct pipeline_events {
 };
 
 struct pipeline {
-        const struct config *whole;
+        struct config *whole;                 /* a reference of its own */
         const struct config_pipeline *config; /* `completed`, once that is known, or `defined` */
         uv_loop_t *loop;
         const struct pipeline_events *events;
@@ -117,9 +134,9 @@ struct pipeline {
         bool again;           /* and something has happened since */
         char label[PIPELINE_LABEL_MAX + 1]; /* its name, or NAME#2 where another has that name: for people */
         /* definition.c */
-        struct config *definition; /* sent by a job: `whole`, and its own to free; NULL: the daemon's */
-        uint64_t asked;            /* when it was defined last, in the order of such events */
-        bool leaving;              /* it was taken out and is freed when it is gone */
+        const struct config *definition; /* sent by a job: `whole`; NULL: the daemon's */
+        uint64_t asked;                  /* when it was defined last, in the order of such events */
+        bool leaving;                    /* it was taken out and is freed when it is gone */
         /* pipeline-brought.c */
         struct list zygotes; /* of its jobs; the one that has been there longest forks */
         int zygote_pid;      /* of the one that forks, or of the last one that did */
@@ -131,10 +148,13 @@ struct pipeline {
         struct description *description;       /* while it is DESCRIBING */
         struct interpreter interpreter;        /* that runs its workers, if one does */
         struct pipeline_past past_jobs;        /* those that are there: only `jobs` */
+        bool superseded; /* roster.c: it goes on for the jobs that it has, and gets no others */
+        uint64_t made_ns;
+        struct pipeline_space space;
 };
 
-/* `program` is the worker's path; it, both configurations, the budget and the loop outlive the pipeline. */
-int pipeline_new(struct pipeline **pipeline, uv_loop_t *loop, const struct config *whole,
+/* `program` is the worker's path; it, the budget and the loop outlive the pipeline. */
+int pipeline_new(struct pipeline **pipeline, uv_loop_t *loop, struct config *whole,
                  const struct config_pipeline *config, struct budget *budget, const char *program,
                  const struct pipeline_events *events, void *context);
 /* To be called after the loop has run dry. */
@@ -142,6 +162,10 @@ struct pipeline *pipeline_free(struct pipeline *pipeline);
 
 /* Takes ring and workers now (reserve: start). */
 void pipeline_start(struct pipeline *pipeline);
+
+/* pipeline-reload.c: from now on it goes by this configuration, in which it is alike (config_is_alike). */
+void pipeline_take_config(struct pipeline *pipeline, struct config *whole,
+                          const struct config_pipeline *config);
 
 /* Closes every job and ends the workers; its handles close when the last one is gone. */
 void pipeline_stop(struct pipeline *pipeline);
@@ -181,4 +205,6 @@ void pipeline_name_missing(const struct pipeline *pipeline, const struct job *jo
 uint64_t pipeline_group_until(const struct job *job);
 /* Its workers are forked by zygotes of its jobs. */
 bool pipeline_is_brought(const struct pipeline *pipeline);
+/* Who it waits for, to have room for its ring; NULL: it does not. */
+const char *pipeline_waiting_for(const struct pipeline *pipeline);
 const char *pipeline_state_name(enum pipeline_state state);

@@ -20,6 +20,7 @@
 #include "proto/worker-page.h"
 
 #include <signal.h>
+#include <sys/resource.h>
 #include <time.h>
 
 const char *pool_worker_state_name(enum pool_worker_state state) {
@@ -54,6 +55,17 @@ void pool_init(struct pool *pool, uv_loop_t *loop, const char *program, int nice
         uv_unref((uv_handle_t *)&pool->watch);
         pool->sample_timeout_ns = (uint64_t)(sample_timeout * NS_PER_S);
         pool_set_pace(pool);
+}
+
+void pool_set_limits(struct pool *pool, int nice, double sample_timeout) {
+        bool is_other = nice != pool->nice;
+
+        pool->nice = nice;
+        pool->sample_timeout_ns = (uint64_t)(sample_timeout * NS_PER_S);
+        list_for_each (link, &pool->workers) {
+                if (is_other && worker_of(link)->process.pid > 0)
+                        setpriority(PRIO_PROCESS, (id_t)worker_of(link)->process.pid, nice);
+        }
 }
 
 void pool_deinit(struct pool *pool) {

@@ -265,5 +265,8 @@ bool pool_recall(struct pool_worker *worker);
 /* The ordinal of the first chunk that the worker has not answered for. */
 uint64_t pool_first_ordinal(const struct pool_worker *worker);
 
+/* For workers to come, and for those that there are as far as may be: nobody but root takes niceness back. */
+void pool_set_limits(struct pool *pool, int nice, double sample_timeout);
+
 /* pool-pace.c: how often workers are looked at, and how soon chunks are recalled. */
 void pool_set_pace(struct pool *pool);

@@ -294,6 +294,8 @@ static json_t *make_pipeline(const struct daemon *daemon, const struct pipeline 
                             text_or_null(pipeline->definition ? pipeline->whole->file : ""));
         json_object_set_new(object, "stages", make_stages(pipeline));
         add_access(object, pipeline);
+        json_object_set_new(object, "superseded", json_boolean(pipeline->superseded));
+        json_object_set_new(object, "waiting_for", text_or_null(pipeline_waiting_for(pipeline)));
         return object;
 }
 
@@ -522,6 +524,21 @@ static bool is_shown(const struct job *job, const struct peer *reader) {
                guard_may_use(job->owner, reader);
 }
 
+/* Of the last reload; null if there was none. */
+static json_t *make_reloaded(const struct reload *reload) {
+        if (reload->last_ns == 0)
+                return json_null();
+        return json_pack("{s:f, s:o}", "seconds_ago", seconds_since(reload->last_ns), "error",
+                         text_or_null(reload->failure.text));
+}
+
+/* What its administrator has done to it. */
+static void add_administration(json_t *status, const struct daemon *daemon) {
+        json_object_set_new(status, "generation", unsigned_number(daemon->reload.generation));
+        json_object_set_new(status, "reloaded", make_reloaded(&daemon->reload));
+        json_object_set_new(status, "draining", json_boolean(daemon->drain.is_on));
+}
+
 json_t *status_make(const struct daemon *daemon, const struct peer *reader) {
         json_t *pipelines = json_array(), *workers = json_array(), *jobs = json_array(),
                *slots = json_array(), *status;
@@ -549,5 +566,6 @@ json_t *status_make(const struct daemon *daemon, const struct peer *reader) {
         add_daemon(status, daemon);
         json_object_set_new(status, "warnings", make_warnings(&daemon->surroundings));
         json_object_set_new(status, "service", make_service(daemon));
+        add_administration(status, daemon);
         return status;
 }

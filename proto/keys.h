@@ -33,6 +33,7 @@ struct key {
         const char *fallback; /* JSON text of the default, exempt from the range; NULL: the key is required */
         const char *const *names; /* KEY_NAME: what may be said, NULL-terminated */
         const char *help;         /* one line for the manual page; with units */
+        bool live; /* what it belongs to can take another value while it is at work; see config_is_alike */
 };
 
 /* A table ends with an entry whose name is NULL. */

@@ -128,7 +128,7 @@ enum {
         F(U8, map, 0, 2)
 
 #define MESSAGE_PROGRESS_FIELDS(F)                                                                           \
-        F(U8, stage, 1, 4)                                                                                   \
+        F(U8, stage, 1, 5)                                                                                   \
         F(U64, done, 0, MESSAGE_U64_MAX)                                                                     \
         F(U64, total, 0, MESSAGE_U64_MAX)
 

@@ -40,6 +40,7 @@ enum message_stage {
         MESSAGE_STAGE_SCANNING = 2,  /* done files; total 0: not known */
         MESSAGE_STAGE_STARTING = 3,  /* done / total workers */
         MESSAGE_STAGE_WAITING = 4, /* for slots that other jobs hold beyond their minimum; total: how many */
+        MESSAGE_STAGE_SPACE = 5,   /* done: bytes of earlier rings that others hold; total: the ring's */
 };
 
 /* Where a job starts; ATTACH.start. */

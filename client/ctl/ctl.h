@@ -43,6 +43,8 @@ int command_peek(const struct ctl *ctl, int argc, char **argv);
 int command_verify(const struct ctl *ctl, int argc, char **argv);
 int command_run(const struct ctl *ctl, int argc, char **argv);
 int command_inspect(const struct ctl *ctl, int argc, char **argv);
+int command_reload(const struct ctl *ctl, int argc, char **argv);
+int command_drain(const struct ctl *ctl, int argc, char **argv);
 int command_doctor(const struct ctl *ctl, int argc, char **argv);
 int command_top(const struct ctl *ctl, int argc, char **argv);
 int command_metrics(const struct ctl *ctl, int argc, char **argv);

@@ -103,6 +103,21 @@ static const struct command commands[] = {
          "each ends when it has finished what it has in hand, so that no job notices. The number\n"
          "holds until pinfeedd ends.\n",
          command_set},
+        {"reload", "[--json]", "have pinfeedd read its configuration again",
+         "All of the new file is taken, or, if anything is wrong with it, nothing: exit code 1. Pipelines\n"
+         "that are the same go on; of those that differ only in workers, idle and the like, the values\n"
+         "are taken over (updated). Any other one that differs is made anew (changed): jobs that are\n"
+         "attached go on with the one before, until they leave.\n\n"
+         "  --json             as JSON: generation, kept, updated, changed, added, removed (names),\n"
+         "                     superseded (pipelines that go on for the jobs they have),\n"
+         "                     superseded_jobs\n",
+         command_reload},
+        {"drain", "[--timeout S]", "let no job in any more, and stop pinfeedd when the last one has left",
+         "Waits until pinfeedd has ended. Ctrl-C ends the waiting, not the drain, which cannot be taken\n"
+         "back.\n\n"
+         "  --timeout S        stop after so many seconds even if there are jobs left (default: `drain`\n"
+         "                     of the configuration, else however long it takes)\n",
+         command_drain},
         {"inspect", "FILE...", "decode files in a worker and say what is in them",
          "Needs no daemon. A JSON line for each file: its name, ok, and format, width, height and\n"
          "rgb_sha256, or error. Exit code 1 if any of them is not ok.\n",

@@ -102,6 +102,29 @@ static void print_samples(const json_t *pipeline, const char *member, const char
                 printf("  and more; `pinfeedctl status --json` lists %zu\n", n);
 }
 
+/* Of a reload that was refused, of a drain, and of pipelines that others are in the way of. */
+static void print_service(const json_t *status) {
+        const char *error = json_string_value(json_object_get(json_object_get(status, "reloaded"), "error"));
+        size_t index;
+        json_t *p;
+
+        if (json_is_true(json_object_get(status, "draining")))
+                table_print_text(2, "draining: no job is let in, and pinfeedd ends when those there are have "
+                                    "left");
+        if (error)
+                table_print_text(2, "the last reload was refused: %s", error);
+        json_array_foreach(json_object_get(status, "pipelines"), index, p) {
+                if (json_is_string(json_object_get(p, "waiting_for")))
+                        table_print_text(2, "pipeline %s waits for space: %s", ctl_text_of(p, "name"),
+                                         ctl_text_of(p, "waiting_for"));
+                if (json_is_true(json_object_get(p, "superseded")))
+                        table_print_text(2,
+                                         "pipeline %s is of an earlier configuration: it goes when its "
+                                         "jobs have left",
+                                         ctl_text_of(p, "name"));
+        }
+}
+
 static void print_pipeline_troubles(const json_t *pipelines) {
         size_t index;
         json_t *p;
@@ -243,6 +266,7 @@ static void print_pipelines(const json_t *status) {
         print_streams(pipelines);
         ctl_print_stages(pipelines);
         print_pipeline_troubles(pipelines);
+        print_service(status);
 }
 
 /* Samples of the pipeline with that name; 0 when it is not known. */

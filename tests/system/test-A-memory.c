@@ -17,6 +17,7 @@
 
 #include <errno.h>
 #include <fcntl.h>
+#include <pthread.h>
 #include <signal.h>
 #include <stdio.h>
 #include <stdlib.h>
@@ -358,6 +359,179 @@ START_TEST(test_A5_restart_after_kill) {
 }
 END_TEST
 
+/* A client that keeps its ring, and what it keeps of it until somebody else needs the memory. */
+struct keeper {
+        struct reader reader;
+        struct pinfeed_batch *batch;
+        pthread_t thread;
+};
+
+enum {
+        KEEP_MS = 700,
+        SHORT_PATIENCE_MS = 800,
+};
+
+static void keep(struct harness *h, struct keeper *keeper, uint32_t reconnect_s) {
+        struct pinfeed_attach attach = reader_attach(h, "ramp", 2);
+
+        attach.reconnect_s = reconnect_s;
+        reader_open_with(&keeper->reader, &attach);
+        reader_read(&keeper->reader, 3);
+        keeper->batch = reader_next(&keeper->reader);
+}
+
+static void *let_go_later(void *data) {
+        struct keeper *keeper = data;
+
+        usleep(KEEP_MS * 1000);
+        reader_must(pinfeed_batch_release(keeper->batch) == 0, "release");
+        reader_read_epochs(&keeper->reader, 2);
+        return NULL;
+}
+
+static bool somebody_is_waited_for(struct harness *h, void *context) {
+        json_t *status = harness_status(h);
+        const char *text = json_string_value(harness_member(status, "pipelines/ramp/waiting_for"));
+        char *own = context;
+        bool is = text && strstr(text, own) && strstr(text, "of an earlier ring");
+
+        json_decref(status);
+        return is;
+}
+
+/* The old ring takes more than half of what there is and a client keeps it; the daemon waits, and says for
+ * whom. */
+START_TEST(test_A5_restart_with_a_client) {
+        enum mode mode = (enum mode)_i;
+        const char *const argv[] = {"pinfeedctl", "digest", "ramp", NULL};
+        struct keeper keeper;
+        struct harness *h;
+        char own[64];
+        pid_t other = 0;
+
+        if (!have_small_shm(40 * MIB))
+                return;
+        snprintf(own, sizeof(own), "(pid %d) holds ", (int)getpid());
+        h = harness_new();
+        write_config(h, "slots: 3", "shm", mode);
+        harness_start(h);
+        keep(h, &keeper, 60);
+        harness_kill(h);
+        ck_assert_uint_lt(shm_free(), 20 * MIB);
+        if (mode == AT_ATTACH) {
+                harness_start(h);
+                other = harness_spawn(h, NULL, argv);
+                harness_wait(h, "it waits for this process", somebody_is_waited_for, own, 10000);
+        }
+        ck_assert_int_eq(pthread_create(&keeper.thread, NULL, let_go_later, &keeper), 0);
+        if (mode == AT_START)
+                harness_start(h);
+        ck_assert_int_eq(pthread_join(keeper.thread, NULL), 0);
+        if (mode == AT_ATTACH)
+                ck_assert_int_eq(harness_join(h, other, 10000), 0);
+        ck_assert(harness_log_contains(h, "pipeline ramp waits for space, 30 s at most: "));
+        reader_close(&keeper.reader);
+        harness_free(h);
+}
+END_TEST
+
+/* It keeps a batch of the old ring and waits for the new one: nobody can help it, and it is told. */
+START_TEST(test_A5_client_that_waits_for_itself) {
+        struct pinfeed_batch *batch;
+        struct keeper keeper;
+        struct harness *h;
+        char own[128];
+        const char *text;
+        int r;
+
+        if (!have_small_shm(40 * MIB))
+                return;
+        h = harness_new();
+        snprintf(own, sizeof(own), "%d", SHORT_PATIENCE_MS);
+        harness_set_environment(h, "PINFEED_TEST_SPACE_MS", own);
+        write_config(h, "slots: 3", "shm", AT_ATTACH);
+        harness_start(h);
+        keep(h, &keeper, 2);
+        harness_kill(h);
+        harness_start(h);
+        do /* one may have come before the daemon was killed; it is kept, too */
+                r = pinfeed_next(keeper.reader.job, &batch);
+        while (r == 1);
+        text = pinfeed_error(keeper.reader.job);
+        ck_assert_msg(r == -EPIPE, "%d: %s", r, text);
+        harness_expect_words(text, "no pinfeedd took the job again in 2 s (reconnect_s): ");
+        check_refusal(text);
+        snprintf(own, sizeof(own), "(pid %d) holds 24 MiB of an earlier ring and waits for this one itself",
+                 (int)getpid());
+        harness_expect_words(text, own);
+        harness_expect_words(text, "it has to release its batches (see max_held_batches)");
+        reader_close(&keeper.reader);
+        read_some(h, 5); /* now there is room */
+        harness_free(h);
+}
+END_TEST
+
+/* Where nobody said how many slots there are a ring with fewer would do; but not for the sake of an old one
+ * that is about to go. */
+START_TEST(test_A5_slots_are_not_fewer_afterwards) {
+        struct keeper keeper;
+        struct harness *h;
+
+        if (!have_small_shm(160 * MIB))
+                return;
+        h = harness_new();
+        write_config(h, "seed: 0", "shm", AT_ATTACH);
+        harness_start(h);
+        keep(h, &keeper, 60);
+        ck_assert_double_eq(harness_status_number(h, "pipelines/ramp/slots"), 8);
+        harness_kill(h);
+        harness_start(h);
+        ck_assert_int_eq(pthread_create(&keeper.thread, NULL, let_go_later, &keeper), 0);
+        read_some(h, 5);
+        ck_assert_double_eq(harness_status_number(h, "pipelines/ramp/slots"), 8);
+        ck_assert_int_eq(pthread_join(keeper.thread, NULL), 0);
+        reader_close(&keeper.reader);
+        harness_free(h);
+}
+END_TEST
+
+/* ---- A9 ---- */
+
+enum {
+        CRASHES = 30,
+        CRASH_STEP_US = 1500, /* so that they come from the first instruction to a ring that is there */
+};
+
+START_TEST(test_A9_crashes_at_start_up) {
+        struct harness *h;
+        uint64_t before;
+
+        if (!have_small_shm(3 * (16 * MIB + 64 * 1024)))
+                return;
+        before = shm_free();
+        h = harness_new();
+        write_config(h, "slots: 2", "shm", AT_START);
+        for (int i = 0; i < CRASHES; i++) {
+                const char *const argv[] = {"pinfeedd",
+                                            "--config",
+                                            harness_config_path(h),
+                                            "--runtime-dir",
+                                            harness_runtime_directory(h),
+                                            NULL};
+                pid_t pid = harness_spawn(h, NULL, argv);
+
+                usleep((useconds_t)(i * CRASH_STEP_US));
+                ck_assert_int_eq(kill(pid, SIGKILL), 0);
+                ck_assert_int_eq(harness_join(h, pid, 5000), -SIGKILL);
+        }
+        harness_start(h);
+        read_some(h, 5);
+        harness_stop(h, SIGTERM, 0);
+        ck_assert_uint_eq(shm_free(), before);
+        harness_free(h);
+}
+END_TEST
+
 /* ---- A6 ---- */
 
 enum {
@@ -564,6 +738,10 @@ static Suite *make_suite(void) {
         tcase_add_test(tcase, test_A2_space_goes_while_reserving);
         tcase_add_test(tcase, test_A3_shm_filled_while_reading);
         tcase_add_test(tcase, test_A5_restart_after_kill);
+        tcase_add_loop_test(tcase, test_A5_restart_with_a_client, AT_START, AT_ATTACH + 1);
+        tcase_add_test(tcase, test_A5_client_that_waits_for_itself);
+        tcase_add_test(tcase, test_A5_slots_are_not_fewer_afterwards);
+        tcase_add_test(tcase, test_A9_crashes_at_start_up);
         tcase_add_test(tcase, test_A6_sixteen_starts_at_once);
         tcase_add_test(tcase, test_A15_ring_sizes);
         tcase_add_test(tcase, test_A15_ring_larger_than_memory);

@@ -202,7 +202,7 @@ START_TEST(test_data_that_cannot_be_read) {
         ck_assert_int_eq(chmod(harness_config_path(h), 0644), 0);
         snprintf(options, sizeof(options), "--config %s", harness_config_path(h));
         answer = examine(h, AS_NOBODY, options, 3);
-        expect(answer, "configuration", "error", "images refuses user 65534", "--check");
+        expect(answer, "configuration", "error", "may not enter it", "chmod o+x ");
         expect_remedies(answer);
         json_decref(answer);
         harness_free(h);

@@ -20,8 +20,8 @@
 #define IMAGES "    source: {type: imagefolder, path: /x}\n"
 #define CROP   "    transforms: [{center_crop: {size: 4}}]\n"
 
-static inline void config_freep(struct config **config) {
-        config_free(*config);
+static inline void config_unrefp(struct config **config) {
+        config_unref(*config);
 }
 
 /* Loads `size` bytes as a file. The text of an error loses the file's name. */

@@ -95,10 +95,10 @@ END_TEST
 #define PINNED "    allow_pinned: {users: [60001]}\n"
 
 START_TEST(test_whose_list_counts) {
-        _cleanup_(config_freep) struct config *without = load(HEAD SOURCE BATCH),
-                                              *all = load(LIST HEAD SOURCE BATCH),
-                                              *own = load(LIST HEAD SOURCE BATCH OWN),
-                                              *nobody = load(LIST HEAD SOURCE BATCH "    allow: {}\n");
+        _cleanup_(config_unrefp) struct config *without = load(HEAD SOURCE BATCH),
+                                               *all = load(LIST HEAD SOURCE BATCH),
+                                               *own = load(LIST HEAD SOURCE BATCH OWN),
+                                               *nobody = load(LIST HEAD SOURCE BATCH "    allow: {}\n");
         struct peer stranger = {.uid = STRANGER, .gid = 7}, of_group = {.uid = OTHER, .gid = GROUP};
 
         ck_assert(!access_allows(config_allow(without, &without->pipelines[0]), &stranger));
@@ -113,7 +113,7 @@ START_TEST(test_whose_list_counts) {
 END_TEST
 
 START_TEST(test_whose_group_has_the_sockets) {
-        _cleanup_(config_freep) struct config *config = load("socket_group: 60003\n" HEAD SOURCE BATCH);
+        _cleanup_(config_unrefp) struct config *config = load("socket_group: 60003\n" HEAD SOURCE BATCH);
 
         ck_assert_uint_eq(config->socket_gid, GROUP);
         ck_assert_uint_eq(config->socket_group_line, 1);
@@ -122,11 +122,11 @@ END_TEST
 
 /* Where somebody else may write, nobody may truncate. */
 START_TEST(test_whose_ring_is_a_memfd) {
-        _cleanup_(config_freep) struct config *plain = load(HEAD SOURCE BATCH),
-                                              *pinned = load(HEAD SOURCE BATCH PINNED),
-                                              *trusted =
-                                                      load("allow_pinned: {users: [root]}\n" HEAD SOURCE BATCH
-                                                           "    backing: shm\n");
+        _cleanup_(config_unrefp) struct config *plain = load(HEAD SOURCE BATCH),
+                                               *pinned = load(HEAD SOURCE BATCH PINNED),
+                                               *trusted = load(
+                                                       "allow_pinned: {users: [root]}\n" HEAD SOURCE BATCH
+                                                       "    backing: shm\n");
 
         ck_assert_int_eq(plain->pipelines[0].backing, CONFIG_BACKING_AUTO);
         ck_assert_int_eq(pinned->pipelines[0].backing, CONFIG_BACKING_MEMFD);
@@ -136,7 +136,7 @@ START_TEST(test_whose_ring_is_a_memfd) {
 END_TEST
 
 START_TEST(test_no_pipelines) {
-        _cleanup_(config_freep) struct config *config = load("pipelines: {}\n" LIST);
+        _cleanup_(config_unrefp) struct config *config = load("pipelines: {}\n" LIST);
         struct config *definition = NULL;
         struct fault fault;
 
@@ -159,7 +159,7 @@ static const struct {
 
 /* Also before anybody is asked who that is. */
 START_TEST(test_definitions_say_nothing_of_it) {
-        _cleanup_(config_freep) struct config *daemon = load(HEAD SOURCE BATCH);
+        _cleanup_(config_unrefp) struct config *daemon = load(HEAD SOURCE BATCH);
         struct config *definition = NULL;
         struct fault fault;
 

@@ -53,7 +53,7 @@ static void folder_deinit(struct folder *folder) {
 
 /* Loads and checks; the print-out is in `text`. */
 static int check_folder(const struct folder *folder, char text[8192], struct fault *fault) {
-        _cleanup_(config_freep) struct config *config = NULL;
+        _cleanup_(config_unrefp) struct config *config = NULL;
         FILE *out = fmemopen(text, 8192, "w");
         int r;
 
@@ -158,7 +158,7 @@ END_TEST
 
 /* A ring that no machine has room for is a warning with both numbers. */
 START_TEST(test_check_warns) {
-        _cleanup_(config_freep) struct config *config =
+        _cleanup_(config_unrefp) struct config *config =
                 load(HEAD "    source: {type: synthetic, samples: 9, features: 16777216}\n" BATCH
                           "    ring: 256T\n");
         char text[8192];
@@ -183,7 +183,7 @@ START_TEST(test_check_prints_errors) {
         };
 
         for (size_t i = 0; i < sizeof(tried) / sizeof(*tried); i++) {
-                _cleanup_(config_freep) struct config *config = NULL;
+                _cleanup_(config_unrefp) struct config *config = NULL;
                 char keys[512], text[8192];
                 FILE *out = fmemopen(text, sizeof(text), "w");
                 struct fault fault;

@@ -510,7 +510,7 @@ START_TEST(test_number_of_pipelines) {
         for (int i = 0; i < CONFIG_PIPELINES_MAX; i++)
                 sprintf(text + strlen(text),
                         "  p%d: {source: {type: synthetic, samples: 9}, batch_size: 8}\n", i);
-        config_free(load(text));
+        config_unref(load(text));
         snprintf(more, sizeof(more), "2:3: pipelines: expected 0 to 64 pipelines, got 65");
         strcat(text, "  p: {source: {type: synthetic, samples: 9}, batch_size: 8}\n");
         assert_refused(text, more);

@@ -11,7 +11,7 @@
 #include "tests/unit/config-file.h"
 
 START_TEST(test_defaults) {
-        _cleanup_(config_freep) struct config *config = load(HEAD SOURCE BATCH);
+        _cleanup_(config_unrefp) struct config *config = load(HEAD SOURCE BATCH);
         const struct config_pipeline *pipeline = &config->pipelines[0];
 
         ck_assert_uint_eq(config->cpus, 0);
@@ -119,7 +119,7 @@ static void assert_whole_recipe(const struct recipe *recipe) {
 }
 
 START_TEST(test_whole) {
-        _cleanup_(config_freep) struct config *config = load(whole);
+        _cleanup_(config_unrefp) struct config *config = load(whole);
         const struct config_pipeline *pipeline = config_find(config, "imagenet");
 
         ck_assert_uint_eq(config->cpus, 6);
@@ -162,9 +162,9 @@ END_TEST
 
 /* The ends of the ranges. */
 START_TEST(test_errors) {
-        _cleanup_(config_freep) struct config *all =
+        _cleanup_(config_unrefp) struct config *all =
                 load(HEAD SOURCE BATCH "    on_error: replace\n    max_errors: 1\n    sample_timeout: 0.5\n");
-        _cleanup_(config_freep) struct config *none = load(HEAD SOURCE BATCH "    max_errors: 0\n");
+        _cleanup_(config_unrefp) struct config *none = load(HEAD SOURCE BATCH "    max_errors: 0\n");
 
         ck_assert_int_eq(all->pipelines[0].on_error, CONFIG_ON_ERROR_REPLACE);
         ck_assert(all->pipelines[0].max_errors == 1);
@@ -174,7 +174,7 @@ START_TEST(test_errors) {
 END_TEST
 
 static int last_batch_of(const char *text) {
-        _cleanup_(config_freep) struct config *config = load(text);
+        _cleanup_(config_unrefp) struct config *config = load(text);
 
         return config->pipelines[0].last_batch;
 }
@@ -195,7 +195,7 @@ START_TEST(test_last_batch) {
 END_TEST
 
 static uint64_t lookahead_of(const char *text) {
-        _cleanup_(config_freep) struct config *config = load(text);
+        _cleanup_(config_unrefp) struct config *config = load(text);
 
         return config->pipelines[0].lookahead;
 }
@@ -226,7 +226,7 @@ START_TEST(test_ring_sizes) {
         };
 
         for (size_t i = 0; i < sizeof(rings) / sizeof(*rings); i++) {
-                _cleanup_(config_freep) struct config *config = NULL;
+                _cleanup_(config_unrefp) struct config *config = NULL;
                 char text[512];
 
                 snprintf(text, sizeof(text), HEAD SOURCE BATCH "    %s\n", rings[i].key);
@@ -240,7 +240,7 @@ END_TEST
 
 /* A ring of 2^40 bytes is one that a machine may have; its slots need 4 MiB each to stay within bounds. */
 START_TEST(test_ring_of_a_tebibyte) {
-        _cleanup_(config_freep) struct config *config =
+        _cleanup_(config_unrefp) struct config *config =
                 load(HEAD "    source: {type: synthetic, samples: 9, features: 1048576}\n" BATCH
                           "    ring: 1099511627776\n");
 
@@ -259,7 +259,7 @@ static void try_bytes(const char *bytes, size_t size) {
 
         if (load_bytes(bytes, size, &config, &fault) == 0) {
                 accepted++;
-                config_free(config);
+                config_unref(config);
         } else {
                 refused++;
                 ck_assert_uint_gt(strlen(fault.text), 0);
@@ -307,7 +307,8 @@ END_TEST
 /* ---- definitions ---- */
 
 static struct config *define(const char *text) {
-        _cleanup_(config_freep) struct config *daemon = load("nice: 3\nidle: 7\ncpus: 2\n" HEAD SOURCE BATCH);
+        _cleanup_(config_unrefp) struct config *daemon =
+                load("nice: 3\nidle: 7\ncpus: 2\n" HEAD SOURCE BATCH);
         struct config *config;
         struct fault fault;
         int r = config_define(&config, "/data/train.py", text, daemon, &fault);
@@ -318,7 +319,7 @@ static struct config *define(const char *text) {
 
 /* It is said to stand in its file, and has from the daemon what it may not say. */
 START_TEST(test_definition) {
-        _cleanup_(config_freep) struct config *config =
+        _cleanup_(config_unrefp) struct config *config =
                 define("pipelines: {a: {source: {type: imagefolder, path: x/y}, batch_size: 4, "
                        "transforms: [{center_crop: {size: 4}}]}}");
 
@@ -332,26 +333,45 @@ END_TEST
 
 static const struct {
         const char *more;
-        bool same;
+        bool same, alike;
 } others[] = {
-        {"", true},
-        {"    # a comment\n    shuffle: false\n", true},
-        {"    seed: 0\n    transforms: []\n    idle: 7\n", true},
-        {"    seed: 1\n", false},
-        {"    shuffle: true\n", false},
-        {"    slots: 9\n", false},
-        {"    idle: 8\n", false},
-        {"    workers: 1\n", false},
-        {"    max_errors: 0.5\n", false},
+        {"", true, true},
+        {"    # a comment\n    shuffle: false\n", true, true},
+        {"    seed: 0\n    transforms: []\n    idle: 7\n", true, true},
+        {"    seed: 1\n", false, false},
+        {"    shuffle: true\n", false, false},
+        {"    slots: 9\n", false, false},
+        {"    on_error: fail\n", false, false},
+        {"    warm: 1\n", false, false},
+        {"    sharing: lockstep\n", false, false},
+        {"    idle: 8\n", false, true},
+        {"    workers: 1\n", false, true},
+        {"    max_errors: 0.5\n", false, true},
+        {"    reserve: start\n", false, true},
+        {"    sample_timeout: 7\n    catch_up: 7\n    lookahead: 7\n", false, true},
+        {"    workers: 1\n    seed: 1\n", false, false},
 };
 
 START_TEST(test_sameness) {
         char text[512];
-        _cleanup_(config_freep) struct config *one = define(HEAD SOURCE BATCH), *other = NULL;
+        _cleanup_(config_unrefp) struct config *one = define(HEAD SOURCE BATCH), *other = NULL;
 
         snprintf(text, sizeof(text), "%s%s", HEAD SOURCE BATCH, others[_i].more);
         other = define(text);
         ck_assert_int_eq(config_is_same(&one->pipelines[0], &other->pipelines[0]), others[_i].same);
+        ck_assert_int_eq(config_is_alike(&one->pipelines[0], &other->pipelines[0]), others[_i].alike);
+}
+END_TEST
+
+/* What one holder lets go of the others still have. */
+START_TEST(test_references) {
+        struct config *config = load(HEAD SOURCE BATCH), *same = config_ref(config);
+
+        ck_assert_ptr_eq(config, same);
+        ck_assert_ptr_null(config_unref(config));
+        ck_assert_str_eq(same->pipelines[0].name, "a");
+        config_unref(same);
+        ck_assert_ptr_null(config_unref(NULL));
 }
 END_TEST
 
@@ -372,7 +392,7 @@ static const struct {
 /* What the rows are is compared, not how they are prepared. */
 START_TEST(test_sameness_of_what_is_brought) {
         char text[512];
-        _cleanup_(config_freep) struct config *one = NULL, *other = NULL;
+        _cleanup_(config_unrefp) struct config *one = NULL, *other = NULL;
 
         snprintf(text, sizeof(text), HEAD BROUGHT_SOURCE BATCH, "me");
         one = define(text);
@@ -384,7 +404,7 @@ START_TEST(test_sameness_of_what_is_brought) {
 END_TEST
 
 START_TEST(test_given_orders_come_one_by_one) {
-        _cleanup_(config_freep) struct config *config =
+        _cleanup_(config_unrefp) struct config *config =
                 define(HEAD "    source: {type: python, brought: true, fields: 'x=int64[]', given_order: "
                             "true}\n    shuffle: true\n" BATCH);
 
@@ -398,7 +418,7 @@ END_TEST
 
 /* What its rows are is not known yet. */
 START_TEST(test_dataset) {
-        _cleanup_(config_freep) struct config *config =
+        _cleanup_(config_unrefp) struct config *config =
                 define(DATASET("      args: {n: 3, f: 0.5, nest: [a, {b: null, c: '7'}, true], &x y: [*x]}\n"
                                "      path: [code, /lib]\n"
                                "      interpreter: venv/bin/python\n"));
@@ -420,7 +440,7 @@ START_TEST(test_dataset) {
 END_TEST
 
 START_TEST(test_dataset_defaults) {
-        _cleanup_(config_freep) struct config *config = define(DATASET("") "    on_error: replace\n");
+        _cleanup_(config_unrefp) struct config *config = define(DATASET("") "    on_error: replace\n");
         const struct recipe_source *source = &config->pipelines[0].recipe.source;
 
         ck_assert_str_eq(source->args, "{}");
@@ -443,7 +463,7 @@ static const struct {
 
 /* As when a worker has said what its rows are. */
 START_TEST(test_dataset_completed) {
-        _cleanup_(config_freep) struct config *config = define(DATASET(""));
+        _cleanup_(config_unrefp) struct config *config = define(DATASET(""));
         struct config_pipeline *pipeline = &config->pipelines[0];
         struct fault fault;
         int r;
@@ -463,10 +483,10 @@ START_TEST(test_dataset_completed) {
 END_TEST
 
 START_TEST(test_other_recipe) {
-        _cleanup_(config_freep) struct config *one = define(HEAD IMAGES CROP BATCH),
-                                              *other = define(
-                                                      HEAD IMAGES
-                                                      "    transforms: [{center_crop: {size: 5}}]\n" BATCH);
+        _cleanup_(config_unrefp) struct config *one = define(HEAD IMAGES CROP BATCH),
+                                               *other = define(
+                                                       HEAD IMAGES
+                                                       "    transforms: [{center_crop: {size: 5}}]\n" BATCH);
 
         ck_assert(!config_is_same(&one->pipelines[0], &other->pipelines[0]));
 }
@@ -486,6 +506,7 @@ int main(void) {
         tcase_add_test(tests, test_ring_sizes);
         tcase_add_test(tests, test_ring_of_a_tebibyte);
         tcase_add_test(tests, test_definition);
+        tcase_add_test(tests, test_references);
         tcase_add_loop_test(tests, test_sameness, 0, sizeof(others) / sizeof(*others));
         tcase_add_loop_test(tests, test_sameness_of_what_is_brought, 0,
                             sizeof(others_brought) / sizeof(*others_brought));

@@ -23,6 +23,7 @@
 #include <sys/socket.h>
 #include <sys/stat.h>
 #include <sys/un.h>
+#include <sys/wait.h>
 #include <unistd.h>
 
 static char directory[] = "/tmp/test-listener-XXXXXX";
@@ -74,6 +75,26 @@ START_TEST(test_lock_is_one_per_directory) {
         second = listener_lock(directory, &fault);
         ck_assert_int_ge(second, 0);
         listener_unlock(directory, second);
+}
+END_TEST
+
+/* A child of a daemon that was killed between fork and exec has its lock for a moment. */
+START_TEST(test_lock_that_outlives_its_owner) {
+        pid_t daemon = fork();
+        int lock, status;
+
+        ck_assert_int_ge(daemon, 0);
+        if (daemon == 0) {
+                lock = listener_lock(directory, &fault);
+                if (lock >= 0 && fork() == 0)
+                        usleep(300000);
+                _exit(lock < 0);
+        }
+        ck_assert_int_eq(waitpid(daemon, &status, 0), daemon);
+        ck_assert_int_eq(status, 0);
+        lock = listener_lock(directory, &fault);
+        ck_assert_msg(lock >= 0, "%s", fault.text);
+        listener_unlock(directory, lock);
 }
 END_TEST
 
@@ -223,6 +244,7 @@ int main(void) {
 
         tcase_add_checked_fixture(test_case, make_directory, remove_directory);
         tcase_add_test(test_case, test_lock_is_one_per_directory);
+        tcase_add_test(test_case, test_lock_that_outlives_its_owner);
         tcase_add_test(test_case, test_prepare_leaves_files_alone);
         tcase_add_loop_test(test_case, test_prepare_tells_stale_from_served, 0, 3);
         tcase_add_test(test_case, test_prepare_without_descriptors);

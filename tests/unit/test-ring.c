@@ -20,7 +20,7 @@ static void ring_deinitp(struct ring *ring) {
 
 START_TEST(test_reserve_in_steps) {
         /* a slot: 8 x 1,048,576 float32 and what is hidden: 32 MiB and some; three to five steps for eight */
-        _cleanup_(config_freep) struct config *config =
+        _cleanup_(config_unrefp) struct config *config =
                 load(HEAD "    source: {type: synthetic, samples: 100, features: 1048576}\n" BATCH
                           "    slots: 8\n" MEMFD);
         _cleanup_(ring_deinitp) struct ring ring = RING_INIT;
@@ -50,7 +50,7 @@ START_TEST(test_reserve_in_steps) {
 END_TEST
 
 START_TEST(test_jobs_cannot_write) {
-        _cleanup_(config_freep) struct config *config = load(HEAD SOURCE BATCH "    slots: 2\n" MEMFD);
+        _cleanup_(config_unrefp) struct config *config = load(HEAD SOURCE BATCH "    slots: 2\n" MEMFD);
         _cleanup_(ring_deinitp) struct ring ring = RING_INIT;
         struct fault fault;
         void *map;
@@ -89,7 +89,7 @@ START_TEST(test_too_large) {
         ck_assert_ptr_nonnull(strstr(fault.text, "`slots:`"));
         ck_assert_ptr_eq(ring_backing_name(&ring), NULL);
         ring_deinit(&ring);
-        config_free(config);
+        config_unref(config);
 }
 END_TEST
 
