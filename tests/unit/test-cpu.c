@@ -7,43 +7,13 @@
 
 #include "base/cpu.h"
 #include "tests/support/run.h"
+#include "tests/unit/file-tree.h"
 
 #include <check.h>
 #include <sched.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
-#include <sys/stat.h>
-
-static char directory[64];
-
-static void make_directory(void) {
-        snprintf(directory, sizeof(directory), "/tmp/pinfeed-test-XXXXXX");
-        ck_assert_ptr_nonnull(mkdtemp(directory));
-}
-
-static void remove_directory(void) {
-        char command[128];
-
-        snprintf(command, sizeof(command), "rm -rf %s", directory);
-        ck_assert_int_eq(system(command), 0);
-}
-
-/* A file with this text, and all directories above it. */
-static void write_file(const char *name, const char *text) {
-        char path[512];
-        FILE *file;
-
-        snprintf(path, sizeof(path), "%s/%s", directory, name);
-        for (char *slash = path + strlen(directory) + 1; (slash = strchr(slash, '/')); *slash++ = '/') {
-                *slash = 0;
-                mkdir(path, 0700);
-        }
-        file = fopen(path, "w");
-        ck_assert_ptr_nonnull(file);
-        fputs(text, file);
-        fclose(file);
-}
 
 #define V1_CPU    "32 31 0:29 / /cg/cpu rw,relatime - cgroup cgroup rw,cpu,cpuacct\n"
 #define V1_CPUSET "34 31 0:31 / /cg/cpuset rw,relatime shared:9 - cgroup cgroup rw,cpuset\n"

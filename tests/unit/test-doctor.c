@@ -6,6 +6,7 @@
 
 #include "client/ctl/doctor.h"
 #include "tests/support/run.h"
+#include "tests/unit/file-tree.h"
 
 #include <check.h>
 #include <errno.h>
@@ -14,41 +15,19 @@
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
-#include <sys/stat.h>
 #include <unistd.h>
 
-static char directory[64];
 static struct doctor doctor;
 
 static void begin(void) {
-        snprintf(directory, sizeof(directory), "/tmp/pinfeed-test-XXXXXX");
-        ck_assert_ptr_nonnull(mkdtemp(directory));
+        make_directory();
         doctor = (struct doctor){.root = directory, .area = "Test", .findings = json_array()};
 }
 
 static void end(void) {
-        char command[128];
-
-        snprintf(command, sizeof(command), "rm -rf %s", directory);
-        ck_assert_int_eq(system(command), 0);
+        remove_directory();
         json_decref(doctor.findings);
         json_decref(doctor.status);
-}
-
-/* A file with this text, and all directories above it. */
-static void write_file(const char *name, const char *text) {
-        char path[512];
-        FILE *file;
-
-        snprintf(path, sizeof(path), "%s/%s", directory, name);
-        for (char *slash = path + strlen(directory) + 1; (slash = strchr(slash, '/')); *slash++ = '/') {
-                *slash = 0;
-                mkdir(path, 0700);
-        }
-        file = fopen(path, "w");
-        ck_assert_ptr_nonnull(file);
-        fputs(text, file);
-        fclose(file);
 }
 
 static json_t *find(const char *what) {

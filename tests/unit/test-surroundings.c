@@ -7,44 +7,15 @@
 #include "base/clock.h"
 #include "daemon/surroundings.h"
 #include "tests/support/run.h"
+#include "tests/unit/file-tree.h"
 
 #include <check.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
 #include <sys/resource.h>
-#include <sys/stat.h>
 
-static char directory[64];
 static struct surroundings surroundings;
-
-static void make_directory(void) {
-        snprintf(directory, sizeof(directory), "/tmp/pinfeed-test-XXXXXX");
-        ck_assert_ptr_nonnull(mkdtemp(directory));
-}
-
-static void remove_directory(void) {
-        char command[128];
-
-        snprintf(command, sizeof(command), "rm -rf %s", directory);
-        ck_assert_int_eq(system(command), 0);
-}
-
-/* A file with this text, and all directories above it. */
-static void write_file(const char *name, const char *text) {
-        char path[512];
-        FILE *file;
-
-        snprintf(path, sizeof(path), "%s/%s", directory, name);
-        for (char *slash = path + strlen(directory) + 1; (slash = strchr(slash, '/')); *slash++ = '/') {
-                *slash = 0;
-                mkdir(path, 0700);
-        }
-        file = fopen(path, "w");
-        ck_assert_ptr_nonnull(file);
-        fputs(text, file);
-        fclose(file);
-}
 
 #define V1                                                                                                   \
         "35 31 0:32 / /cg/memory rw - cgroup cgroup rw,memory\n39 31 0:36 / /cg/pids rw - cgroup cgroup "    \
