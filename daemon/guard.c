@@ -80,7 +80,7 @@ int guard_welcome(const struct daemon *daemon, const struct peer *peer, struct f
 int guard_check_use(const struct daemon *daemon, const struct pipeline *pipeline, const struct peer *peer,
                     struct fault *fault) {
         const struct access *allow = config_allow(pipeline->whole, pipeline->defined);
-        char user[USERS_TEXT_MAX];
+        char user[USERS_TEXT_MAX], owner[USERS_TEXT_MAX];
 
         if (access_allows(allow, peer))
                 return 0;
@@ -89,9 +89,9 @@ int guard_check_use(const struct daemon *daemon, const struct pipeline *pipeline
                 return fault_set(
                         fault, -EPERM,
                         "pipeline %s is not for %s: it has no `allow` (%s:%u), so it is for root and "
-                        "uid %u only; have `allow: {users: [%u]}` added to it",
+                        "%s only; have `allow: {users: [%u]}` added to it",
                         pipeline->label, user, pipeline->whole->file, pipeline->defined->line,
-                        (unsigned)geteuid(), (unsigned)peer->uid);
+                        users_describe(&daemon->users, geteuid(), owner), (unsigned)peer->uid);
         return fault_set(
                 fault, -EPERM,
                 "pipeline %s is not for %s: its `allow` (%s:%u) names %s; have the user added there, "
