@@ -82,6 +82,19 @@ def try_symbols(tree, source):
     return result.returncode, result.stdout + result.stderr
 
 
+def try_manuals(tree, page, word):
+    """The check of the manual pages, on a copy of the tree whose `page` has lost `word`."""
+    for room in ('client', 'daemon', 'proto', 'docs/man'):
+        shutil.copytree(os.path.join(ROOT, room), os.path.join(tree, room), ignore=shutil.ignore_patterns('python', 'worker'))
+    path = os.path.join(tree, 'docs/man', page)
+    with open(path, encoding='utf-8') as file:
+        text = file.read()
+    plant(tree, {os.path.join('docs/man', page): text.replace(word, '')})
+    result = subprocess.run([sys.executable, os.path.join(ROOT, 'tests/lint/manuals.py'), tree], capture_output=True, text=True,
+                            check=False)
+    return result.returncode, result.stdout + result.stderr
+
+
 def main():
     failed = tried = 0
 
@@ -109,6 +122,11 @@ def main():
         expect('symbols, clean', 0, '1 exported', try_symbols(tree, 'void pinfeed_a(void); void pinfeed_a(void) {}\n'))
         expect('symbols, foreign', 1, 'exports other',
                try_symbols(tree, 'void pinfeed_a(void) {}\nvoid other(void) {}\n'))
+
+    for page, word in (('pinfeedctl.1.scd', 'drain'), ('pinfeedctl.1.scd', 'rows_prepared'), ('pinfeedd.8.scd', '--linger'),
+                       ('libpinfeed.3.scd', 'pinfeed_next_timeout'), ('libpinfeed.3.scd', 'PINFEED_NO_THREAD')):
+        with tempfile.TemporaryDirectory(prefix='pf-lint-') as tree:
+            expect(f'manuals without {word}', 1, word, try_manuals(tree, page, word))
 
     print(f'{tried} self-tests')
     return 1 if failed else 0

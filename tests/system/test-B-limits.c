@@ -1,8 +1,8 @@
 /* SPDX-FileCopyrightText: The pinfeed authors */
 /* SPDX-License-Identifier: Apache-2.0 */
 
-/* Case B2 and the limits of docs/pinfeedd.8: more jobs than fit, jobs that come and go without end, that say
- * nothing, that never read. Who is refused is told the number; the others notice nothing. */
+/* Case B2 and the limits of docs/man/pinfeedd.8.scd: more jobs than fit, jobs that come and go without end,
+ * that say nothing, that never read. Who is refused is told the number; the others notice nothing. */
 
 #include "tests/support/run.h"
 #include "tests/system/jobs.h"
@@ -141,7 +141,7 @@ START_TEST(test_attach_and_vanish) {
 END_TEST
 
 enum {
-        CONNECTIONS_MAX = 1024, /* of a user; docs/pinfeedd.8 */
+        CONNECTIONS_MAX = 1024, /* of a user; docs/man/pinfeedd.8.scd */
         ATTACH_MS = 10000,      /* the same */
         LIMITED = 4,
 };
