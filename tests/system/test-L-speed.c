@@ -11,6 +11,7 @@
 
 #include "base/clock.h"
 #include "tests/support/run.h"
+#include "tests/system/cgroup.h"
 #include "tests/system/reader.h"
 
 #include <errno.h>
@@ -252,8 +253,6 @@ END_TEST
 
 /* ---- L7: how many CPUs there are ---- */
 
-static pid_t program_pid;
-
 static int cpus_in_status(void) {
         struct harness *h = harness_new();
         struct reader reader;
@@ -275,86 +274,10 @@ static int cpus_in_status(void) {
         return cpus;
 }
 
-static bool write_text(const char *path, const char *text) {
-        int fd = open(path, O_WRONLY | O_CLOEXEC);
-        bool written = fd >= 0 && write(fd, text, strlen(text)) == (ssize_t)strlen(text);
-
-        if (fd >= 0)
-                close(fd);
-        return written;
-}
-
-static bool write_in(const char *directory, const char *name, const char *text) {
-        char path[256];
-
-        snprintf(path, sizeof(path), "%s/%s", directory, name);
-        return write_text(path, text);
-}
-
 static bool copy_in(const char *from, const char *to, const char *name) {
-        char path[256], text[256] = "";
-        int fd;
+        char text[CGROUP_TEXT_MAX];
 
-        snprintf(path, sizeof(path), "%s/%s", from, name);
-        fd = open(path, O_RDONLY | O_CLOEXEC);
-        if (fd < 0 || read(fd, text, sizeof(text) - 1) <= 0)
-                text[0] = 0;
-        if (fd >= 0)
-                close(fd);
-        return text[0] && write_in(to, name, text);
-}
-
-/* Where this process is in the v1 tree of `controller`, as a directory; false where there is no such tree. */
-static bool find_own_group(const char *controller, char directory[200]) {
-        FILE *file = fopen("/proc/self/cgroup", "re");
-        char line[512], *place;
-        bool found = false;
-
-        while (file && fgets(line, sizeof(line), file)) {
-                char *names = strchr(line, ':');
-
-                line[strcspn(line, "\n")] = 0;
-                place = names ? strchr(names + 1, ':') : NULL;
-                if (!place)
-                        continue;
-                *place++ = 0;
-                if (strcmp(names + 1, controller) != 0)
-                        continue;
-                snprintf(directory, 200, "/sys/fs/cgroup/%.32s%.100s", controller, place[1] ? place : "");
-                found = access(directory, W_OK) == 0;
-        }
-        if (file)
-                fclose(file);
-        return found;
-}
-
-/* A group below the one we are in, named after the program, which outlives its tests. */
-static bool name_group(const char *controller, char parent[200], char group[256]) {
-        if (!find_own_group(controller, parent))
-                return false;
-        snprintf(group, 256, "%s/pinfeed-test-%d", parent, (int)program_pid);
-        return true;
-}
-
-/* This process goes into it; what it starts will be in it too. */
-static bool enter_group(const char *controller, bool (*set_up)(const char *parent, const char *group)) {
-        char parent[200], group[256];
-
-        return name_group(controller, parent, group) && mkdir(group, 0755) == 0 && set_up(parent, group) &&
-               write_in(group, "cgroup.procs", "0");
-}
-
-/* After each test, however it ended, by the program: the test's own process may still be in the group. */
-static void remove_groups(void) {
-        static const char *const controllers[] = {"cpuset", "cpu"};
-        char parent[200], group[256];
-
-        for (size_t i = 0; i < sizeof(controllers) / sizeof(controllers[0]); i++) {
-                if (!name_group(controllers[i], parent, group))
-                        continue;
-                for (int k = 0; k < 1000 && rmdir(group) < 0 && errno == EBUSY; k++)
-                        usleep(HARNESS_POLL_US); /* until the kernel has buried what was in it */
-        }
+        return cgroup_read(from, name, text) && cgroup_write(to, name, text);
 }
 
 static bool set_one_cpu(const char *parent, const char *group) {
@@ -367,22 +290,24 @@ static bool set_one_cpu(const char *parent, const char *group) {
         while (cpu < CPU_SETSIZE - 1 && !CPU_ISSET(cpu, &set))
                 cpu++;
         snprintf(first, sizeof(first), "%d", cpu);
-        return copy_in(parent, group, "cpuset.mems") && write_in(group, "cpuset.cpus", first);
+        return copy_in(parent, group, "cpuset.mems") && cgroup_write(group, "cpuset.cpus", first);
 }
 
 static bool set_quota_of_one(const char *parent, const char *group) {
-        return write_in(group, "cpu.cfs_period_us", "100000") &&
-               write_in(group, "cpu.cfs_quota_us", "100000");
+        return cgroup_write(group, "cpu.cfs_period_us", "100000") &&
+               cgroup_write(group, "cpu.cfs_quota_us", "100000");
 }
 
 /* One and a half rounds down. */
 static bool set_quota_of_one_and_a_half(const char *parent, const char *group) {
-        return write_in(group, "cpu.cfs_period_us", "100000") &&
-               write_in(group, "cpu.cfs_quota_us", "150000");
+        return cgroup_write(group, "cpu.cfs_period_us", "100000") &&
+               cgroup_write(group, "cpu.cfs_quota_us", "150000");
 }
 
 static void check_group(const char *controller, bool (*set_up)(const char *parent, const char *group)) {
-        if (enter_group(controller, set_up))
+        char parent[CGROUP_PARENT_MAX], group[CGROUP_PATH_MAX];
+
+        if (cgroup_make(controller, parent, group) && set_up(parent, group) && cgroup_enter(group))
                 ck_assert_int_eq(cpus_in_status(), 1);
         else
                 harness_skip("no writable cgroup v1 tree for %s here; tests/unit/test-cpu.c has fixtures",
@@ -433,6 +358,11 @@ START_TEST(test_L7_cpus_as_said) {
 }
 END_TEST
 
+static void remove_groups(void) {
+        cgroup_remove("cpuset");
+        cgroup_remove("cpu");
+}
+
 /* One test each: a group is removed between them. */
 static void add_group_test(Suite *suite, const char *name, const TTest *test) {
         TCase *tcase = tcase_create(name);
@@ -447,7 +377,7 @@ int main(void) {
         Suite *suite = suite_create("L-speed");
         TCase *tcase = tcase_create("L");
 
-        program_pid = getpid();
+        cgroup_owner = getpid();
         tcase_set_timeout(tcase, 60 * harness_slowdown());
         tcase_add_test(tcase, test_L1_no_pause_at_an_epochs_end);
         tcase_add_test(tcase, test_L2_all_workers_make_the_first_batch);
