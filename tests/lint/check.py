@@ -144,7 +144,7 @@ def check_functions(root, files):
 
 SPDX = ('SPDX-FileCopyrightText: The pinfeed authors', 'SPDX-License-Identifier: Apache-2.0')
 WITHOUT_SPDX = ('.md', '.map', 'LICENSE', '.clang-format', '.editorconfig', '.gitignore', 'meson.build',
-                'meson_options.txt', '.svg', '.json')
+                'meson_options.txt', '.svg', '.json', 'debian/source/format')
 NO_TEXT = re.compile(r'^tests/fuzz/corpus/|\.png$')
 # Spelt in halves, so that this file does not breach its own rule.
 UNFINISHED = re.compile(r'\b(TO' r'DO|FIX' r'ME|X' r'XX)\b')
