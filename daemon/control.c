@@ -24,6 +24,7 @@
 #include "daemon/listener.h"
 #include "daemon/log.h"
 #include "daemon/metrics.h"
+#include "daemon/reception.h"
 #include "daemon/status.h"
 #include "daemon/verify.h"
 
@@ -352,7 +353,7 @@ static bool turn_away(struct client *client) {
 
         if (guard_welcome(daemon, &client->peer, &fault) == 0)
                 return false;
-        daemon_log_refusal(daemon, fault.text);
+        reception_log_refusal(daemon, fault.text);
         client->leaving = true;
         reply(client, make_error("%s", fault.text));
         return true;

@@ -89,9 +89,6 @@ struct daemon {
  * it are found by their labels (NAME#2). */
 struct pipeline *daemon_find_pipeline(const struct daemon *daemon, const char *name);
 
-/* A line about somebody who was not let in, and not one for each of those who try again and again. */
-void daemon_log_refusal(struct daemon *daemon, const char *text);
-
 /* Ends it: closes sockets and jobs, and the loop runs dry when the last worker is gone. `reason` is logged
  * unless NULL. Harmless when it is ending already. Not to be called by a job that leaves. */
 void daemon_stop(struct daemon *daemon, const char *reason);
