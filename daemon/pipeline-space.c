@@ -5,7 +5,7 @@
  * call, and keep it for as long as they keep batches of it. The daemon that is started next finds its memory
  * taken meanwhile: by those that it shall serve. So a pipeline that lacks space looks who holds rings that no
  * daemon serves (space.c, in another thread), waits for those, says for whom, and tries again twice a second.
- * If nobody holds such, it fails at once: then it is the configuration that asks for too much.
+ * If nobody holds such, or too little, it fails at once: then it is the configuration that asks for too much.
  *
  *     no room --> look --holders--> pause --> no room
  *                  |                  `-----> room: the start goes on
@@ -87,11 +87,13 @@ static void give_up(struct pipeline *pipeline, uint64_t waited_ns) {
         pipeline_fail(pipeline, -ENOSPC);
 }
 
+/* So much that there would be room without it. */
 static bool somebody_holds(const struct pipeline *pipeline, uint64_t now, uint64_t patience_ns) {
-        const struct pipeline_space *space = &pipeline->space;
+        const struct space_report *report = &pipeline->space.report;
+        bool may_be_ours = report->unseen > 0 && now - pipeline->made_ns < patience_ns;
+        uint64_t held = report->bytes + (may_be_ours ? report->unseen : 0);
 
-        return space->report.n_holders > 0 ||
-               (space->report.unseen > 0 && now - pipeline->made_ns < patience_ns);
+        return (report->n_holders > 0 || may_be_ours) && held >= pipeline->ring.missing;
 }
 
 static void look_in_thread(uv_work_t *work) {

@@ -85,6 +85,12 @@ static int refuse(const struct ring *ring, const struct config *config,
                          pipeline->backing == CONFIG_BACKING_SHM ? ", or `backing: auto`" : "");
 }
 
+/* Of two backings the one that lacks less counts. */
+static void note_missing(struct ring *ring, uint64_t missing) {
+        if (ring->missing == 0 || missing < ring->missing)
+                ring->missing = missing;
+}
+
 /* The number of slots when nobody said one: the default, but at most half of what is free. */
 static uint32_t default_slots(const struct config_pipeline *pipeline, uint64_t available) {
         uint64_t fitting = available / 2 / pipeline->schema.slot_bytes;
@@ -109,8 +115,10 @@ static int create(struct ring *ring, const struct config *config, const struct c
         available = free_bytes_of(fd);
         ring->slots =
                 pipeline->slots || pipeline->ring ? pipeline->n_slots : default_slots(pipeline, available);
-        if (ring_bytes(ring) > available)
+        if (ring_bytes(ring) > available) {
+                note_missing(ring, ring_bytes(ring) - available);
                 return refuse(ring, config, pipeline, ring_bytes(ring), available, fault);
+        }
         r = schema_ring_bytes(&pipeline->schema, ring->slots, &size);
         if (r < 0 || size > INT64_MAX)
                 return fault_set(fault, -EOVERFLOW, "pipeline %s: the ring is larger than a file can be",

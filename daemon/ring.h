@@ -25,6 +25,7 @@ struct ring {
         uint64_t slot_bytes;
         uint64_t slot_stride;
         uint64_t reserved; /* bytes so far */
+        uint64_t missing;  /* bytes that there was no room for, after -ENOSPC of ring_init; 0: not known */
 };
 
 #define RING_INIT                                                                                            \

@@ -435,6 +435,29 @@ START_TEST(test_A5_restart_with_a_client) {
 }
 END_TEST
 
+/* What the client keeps would not be enough: then nobody is waited for. */
+START_TEST(test_A5_a_ring_that_never_fits) {
+        struct keeper keeper;
+        struct harness *h;
+        char *log;
+
+        if (!have_small_shm(40 * MIB))
+                return;
+        h = harness_new();
+        write_config(h, "slots: 3", "shm", AT_START);
+        harness_start(h);
+        keep(h, &keeper, 0);
+        harness_kill(h);
+        write_config(h, "slots: 300", "shm", AT_START);
+        log = harness_start_expect_failure(h, NULL);
+        harness_expect_words(log, "the ring needs ");
+        ck_assert_ptr_null(strstr(log, "waits for space"));
+        free(log);
+        reader_close(&keeper.reader);
+        harness_free(h);
+}
+END_TEST
+
 /* It keeps a batch of the old ring and waits for the new one: nobody can help it, and it is told. */
 START_TEST(test_A5_client_that_waits_for_itself) {
         struct pinfeed_batch *batch;
@@ -739,6 +762,7 @@ static Suite *make_suite(void) {
         tcase_add_test(tcase, test_A3_shm_filled_while_reading);
         tcase_add_test(tcase, test_A5_restart_after_kill);
         tcase_add_loop_test(tcase, test_A5_restart_with_a_client, AT_START, AT_ATTACH + 1);
+        tcase_add_test(tcase, test_A5_a_ring_that_never_fits);
         tcase_add_test(tcase, test_A5_client_that_waits_for_itself);
         tcase_add_test(tcase, test_A5_slots_are_not_fewer_afterwards);
         tcase_add_test(tcase, test_A9_crashes_at_start_up);
