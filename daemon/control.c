@@ -429,7 +429,12 @@ static void on_read(uv_stream_t *stream, ssize_t n, const uv_buf_t *buffer) {
         take_line(client);
 }
 
+/* It is the last one then who would have to go for another: see make_room. */
 static void read_on(struct client *client) {
+        if (uv_is_closing((uv_handle_t *)&client->pipe)) /* it is in no list any more */
+                return;
+        list_unlink(&client->link);
+        list_append(&client->control->clients, &client->link);
         uv_read_start((uv_stream_t *)&client->pipe, on_allocate, on_read);
         take_line(client);
 }
@@ -446,6 +451,23 @@ static bool has_room(const struct client *client) {
         return n <= CONTROL_CLIENTS_EACH_MAX && control->n_clients <= CONTROL_CLIENTS_OTHERS_MAX;
 }
 
+/* Who has asked nothing for the longest time goes for somebody new: of anybody for those who run the daemon,
+ * of the same user for others. So connections that are forgotten, or say a byte a second, keep nobody out. */
+static bool make_room(struct client *client) {
+        bool trusted = peer_is_trusted(&client->peer);
+
+        list_for_each_safe (link, &client->control->clients) {
+                struct client *other = container_of(link, struct client, link);
+
+                if (has_room(client))
+                        break;
+                if (other != client && other->wait == CONTROL_NOTHING && !other->reply &&
+                    (trusted || other->peer.uid == client->peer.uid))
+                        client_close(other);
+        }
+        return has_room(client);
+}
+
 /* Whether it is listened to. That it may not have what it wants it hears when it has said so: a client that
  * still writes when it is closed would miss the reason. */
 static bool is_welcome(struct client *client) {
@@ -453,7 +475,7 @@ static bool is_welcome(struct client *client) {
         uv_os_fd_t fd;
 
         return uv_fileno((const uv_handle_t *)&client->pipe, &fd) == 0 &&
-               peer_init(&client->peer, fd, &fault) == 0 && has_room(client);
+               peer_init(&client->peer, fd, &fault) == 0 && make_room(client);
 }
 
 static void on_connection(uv_stream_t *server, int status) {
