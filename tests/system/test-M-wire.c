@@ -1,7 +1,8 @@
 /* SPDX-FileCopyrightText: The pinfeed authors */
 /* SPDX-License-Identifier: Apache-2.0 */
 
-/* Case M5 on the wire, and small versions of B8 and D14: what no job says.
+/* Case M5 on the wire, D14, and what is wrong of B8, one by one: what no job says. Its masses are in
+ * test-B-storm.c.
  *
  * The peer here speaks the protocol by hand (raw.h) and breaks it in every way that has a name. Each time the
  * same is asserted: that connection is closed, the reason stands in the log, and a job beside it gets all its
